@@ -9,7 +9,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Self, TypedDict
+from typing import Any, Final, Literal, NoReturn, Self, TypedDict
 
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.chunks import encode_chunks
@@ -17,12 +17,22 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error
+from pulsar_protocol.errors import (
+    ConnectionLost,
+    MessageTooLarge,
+    PulsarError,
+    TimedOut,
+    TopicTerminated,
+    TransactionEnded,
+    broker_error,
+)
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
+_TXN_CONFLICT: Final = "TxnConflict"
+"""Is in the broker's text about an entry whose transaction has ended."""
 CLOSED_SECONDS: Final = 2.0
 """The longest wait for an answer after the broker has closed the producer."""
 
@@ -140,7 +150,7 @@ class Producer:
                     raise self._gone()
                 deadline = time.monotonic() + CLOSED_SECONDS
             elif found.name == "send_error":
-                raise broker_error(found.body.error, found.body.message, f"Sending to {self.topic}")
+                raise _send_error(found.body, txn, f"Sending to {self.topic}")
             elif found.body.sequence_id == sequence:
                 self._last = Position.of(found.body.message_id)
                 return self._last
@@ -220,3 +230,13 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _send_error(body: Any, txn: TxnId | None, what: str) -> PulsarError:
+    """Return the error of an entry that the broker refused. The broker says by a text only that the transaction has ended."""
+    error = broker_error(body.error, body.message, what)
+    if txn is None or _TXN_CONFLICT not in body.message:
+        return error
+    ended = TransactionEnded(error.message, advice="Run the transaction again. If it took too long, with a longer timeout.")
+    ended.code = error.code
+    return ended

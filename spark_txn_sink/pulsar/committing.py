@@ -118,9 +118,9 @@ class End(Protocol):
     def __call__(self, txn: TxnId, *, commit: bool) -> None: ...
 
 
-def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> Outcome:
-    """Abort a transaction and ask again, for `patience` seconds, until the outcome is known. A transaction that its coordinator has
-    forgotten counts as aborted. `pause`, `now`: see `Committer`.
+def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> Outcome | None:
+    """Abort a transaction and ask again, for `patience` seconds, until the outcome is known. Return None if the coordinator has
+    forgotten the transaction, which it does some time after its end. `pause`, `now`: see `Committer`.
     """
     deadline = now() + patience
     while True:
@@ -128,7 +128,7 @@ def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Calla
             end(txn, commit=False)
             return "aborted"
         except TransactionEnded as error:
-            return "aborted" if error.code == TRANSACTION_NOT_FOUND else "committed"
+            return None if error.code == TRANSACTION_NOT_FOUND else "committed"
         except UNKNOWN:
             if now() > deadline:
                 raise
@@ -273,7 +273,7 @@ class Committer:
         """Abort a transaction and ask again until the outcome is known. A transaction that its coordinator has forgotten counts as
         aborted: if it was committed, its `done` is in the records.
         """
-        return resolved(self._control.end, txn, pause=self._pause, now=self._now, patience=self._patience)
+        return resolved(self._control.end, txn, pause=self._pause, now=self._now, patience=self._patience) or "aborted"
 
     def _follows(self, before: Position | None) -> bool:
         """Return whether the last record follows a position without a gap, so that no other producer wrote in between. Fencing

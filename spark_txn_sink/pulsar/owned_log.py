@@ -123,7 +123,7 @@ class OwnedLog(Generic[R]):
             if len(layout.segments) != 1:
                 raise ControlDamaged(
                     f"The control topic {self.name} was split or merged: it has {len(layout.segments)} segments.",
-                    advice="Switch automatic splits off for its namespace, and go on with a new txnAppId, checkpoint or subscription.",
+                    advice="Switch automatic splits off for its namespace; go on with a new txnAppId, checkpoint or subscription.",
                 )
             (only,) = layout.segments.values()
             self._segment = only.name

@@ -15,11 +15,12 @@ from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.committing import NO_PRODUCER, UNKNOWN, resolved
+from spark_txn_sink.pulsar.committing import NO_PRODUCER, resolved
 from spark_txn_sink.pulsar.control import Outcome, TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
 from txnsegment.pulsar.ack_records import (
+    Aborted,
     Acked,
     Begin,
     Checkpoint,
@@ -113,7 +114,7 @@ class AckLog:
                 return self._state
             try:
                 self._take(own)
-            except UNKNOWN:
+            except NO_PRODUCER:
                 if self._clock.now() > deadline:
                     raise
                 self._clock.pause(0.2)
@@ -163,13 +164,15 @@ class AckLog:
             raise
 
     def ended(self, txn: TxnId, rows: RowsBySegment, outcome: Outcome | None) -> None:
-        """Take note of how a transaction ended. None: not known, so the log is read again before the next use."""
+        """Take note of how a transaction ended. None: not known. If it was not committed, the log is read again before the next
+        use, which records the outcome.
+        """
         if txn not in self._prepared:
             return
         self._prepared.discard(txn)
-        if outcome is None:
+        if outcome != "committed":
             self.forget()
-        elif outcome == "committed" and self._state is not None:
+        elif self._state is not None:
             self._state = replace(self._state, rows=joined(self._state.rows, rows))
 
     def checkpoint(self, rows: RowsBySegment, sent: Positions) -> None:
@@ -213,7 +216,7 @@ class AckLog:
         self._state = None
         until = self._own()
         deadline = self._clock.now() + PATIENCE_SECONDS
-        outcomes: dict[TxnId, Outcome] = {}
+        outcomes: dict[TxnId, Outcome | None] = {}
         while True:
             recovery, complete = Recovery(own, outcomes), False
             for position, record in self._log.read(until):
@@ -231,12 +234,14 @@ class AckLog:
                     advice="An open transaction of another program holds back its records. It ends by its timeout.",
                 )
         found = recovery.finish()
-        if self._had and recovery.owner_before != self._consumer:
+        if self._had and recovery.owner_before() != self._consumer:
             self._replaced = True
             self.forget()
             raise self._taken_over()
         self._had = True
         self._state, self._last = found, until
+        if aborted := recovery.newly_aborted():
+            self._append(Aborted(aborted))
 
     def _taken_over(self) -> TakenOver:
         return TakenOver(
@@ -255,6 +260,6 @@ class AckLog:
                     self.forget()
                     raise SubscriptionBusy(
                         f"Another consumer has {self._what}.",
-                        advice="End it, or take another subscription. If its machine has failed, the broker ends it after a minute.",
+                        advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
                     ) from error
                 self._clock.pause(0.1)

@@ -9,6 +9,7 @@ and the cursors of the broker only follow them. The records are JSON, in the ord
     acked       plain          these rows are acknowledged
     begin       plain          the consumer is about to commit acknowledgements by this transaction
     done        transactional  the acknowledgements of a transaction, committed together with its rows
+    aborted     plain          these transactions were aborted
     checkpoint  plain          the state after all records before it, so that a reader may begin with it
 
 Only one consumer may write to the log. Four facts make an acknowledgement in a transaction count exactly if its rows do:
@@ -16,8 +17,9 @@ Only one consumer may write to the log. Four facts make an acknowledgement in a 
 - The `done` is in the transaction, so its rows and its acknowledgements are committed together.
 - The `begin` is in the log before the `done`. So the next consumer learns of every transaction that may still commit, and aborts it
   before it delivers a row.
-- The next consumer asks the coordinator how each of these transactions ended. It ignores the `done` of one that was aborted,
-  because the broker 5.0.0-M1 can deliver rows of an aborted transaction after a crash.
+- The next consumer asks the coordinator how each of these transactions ended. It ignores the `done` of one that was aborted, and
+  records this, because the broker 5.0.0-M1 can deliver rows of an aborted transaction after a crash. The coordinator forgets
+  transactions some time after their end. Then the `done` counts.
 - A consumer reads the log up to its own `take`. All records of the consumers before it are before this `take`.
 """
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -79,6 +81,13 @@ class Done:
 
 
 @dataclass(frozen=True)
+class Aborted:
+    """These transactions were aborted. Their `Done` does not count, also if the broker delivers it."""
+
+    txns: tuple[TxnId, ...]
+
+
+@dataclass(frozen=True)
 class State:
     """What the records up to some position say. `exists`: whether the subscription was created. `rows`: the acknowledged rows of
     each segment. `sent`: for each segment of the log of txnsegment's writers, a position up to which a reader of the rows that are
@@ -99,7 +108,7 @@ class Checkpoint:
     state: State
 
 
-Record = Take | Moved | Acked | Begin | Done | Checkpoint
+Record = Take | Moved | Acked | Begin | Done | Aborted | Checkpoint
 
 
 def joined(one: RowsBySegment, other: RowsBySegment) -> dict[str, Rows]:
@@ -122,7 +131,7 @@ def after(state: State, record: Record) -> State:
             return dataclasses.replace(counted, exists=True, rows=dict(rows), sent=dict(sent))
         case Acked(rows) | Done(_, rows):
             return dataclasses.replace(counted, rows=joined(state.rows, rows))
-        case Begin():
+        case Begin() | Aborted():
             return counted
         case Checkpoint(found):
             # A checkpoint counts only if it is read first. A later one could lack a record of another consumer.
@@ -138,44 +147,55 @@ class Recovery:
             for txn in recovery.leftovers(): outcomes[txn] = the outcome of aborting it
         recovery.finish()
 
-    `own`: a transaction that this consumer is about to commit, which is not aborted. `outcomes`: what is known of transactions. A
-    transaction that is open holds back the records after its `done`, so the caller aborts leftovers at once and reads on.
+    `own`: a transaction that this consumer is about to commit, which is not aborted. `outcomes`: how transactions ended; None: the
+    coordinator has forgotten it. A transaction that is open holds back the records after its `done`, so the caller aborts leftovers
+    at once and reads on.
     """
 
-    def __init__(self, own: TxnId | None, outcomes: Mapping[TxnId, Outcome]) -> None:
+    def __init__(self, own: TxnId | None, outcomes: Mapping[TxnId, Outcome | None]) -> None:
         self._own, self._outcomes = own, outcomes
-        self.state = State()
-        self.owner_before: str | None = None
-        """The consumer that had the log before the last `take`."""
-        self._begun: dict[TxnId, bool] = {}
-        """The transactions with a `begin`, and whether their `done` was read."""
+        self._records: list[Record] = []
+        self._begun: dict[TxnId, None] = {}
+        self._aborted: set[TxnId] = set()
+        """The transactions of which the log says that they were aborted."""
 
     def read(self, record: Record) -> None:
         """Take the next record."""
-        match record:
-            case Take():
-                self.owner_before = self.state.owner
-            case Begin(txn):
-                self._begun.setdefault(txn, False)
-            case Done(txn):
-                self._begun[txn] = True
-                if self._outcomes.get(txn) == "aborted":
-                    return
-        self.state = after(self.state, record)
+        self._records.append(record)
+        if isinstance(record, Begin | Done):
+            self._begun[record.txn] = None
+        elif isinstance(record, Aborted):
+            self._aborted.update(record.txns)
 
     def leftovers(self) -> list[TxnId]:
         """Return the transactions of which it is not known how they ended."""
-        return [txn for txn in self._begun if txn != self._own and txn not in self._outcomes]
+        return [txn for txn in self._begun if txn != self._own and txn not in self._outcomes and txn not in self._aborted]
+
+    def newly_aborted(self) -> tuple[TxnId, ...]:
+        """Return the transactions that were aborted, and of which the log does not say so."""
+        return tuple(txn for txn in self._begun if self._outcomes.get(txn) == "aborted" and txn not in self._aborted)
+
+    def owner_before(self) -> str | None:
+        """Return the consumer that had the log before the last `take`."""
+        return self._folded(self._records[: max(n for n, one in enumerate(self._records) if isinstance(one, Take))]).owner
 
     def finish(self) -> State:
         """Return the state. Raises ControlDamaged if a transaction was committed without a `done`."""
-        missing = [txn.text for txn, done in self._begun.items() if not done and self._outcomes.get(txn) == "committed"]
+        done = {one.txn for one in self._records if isinstance(one, Done)}
+        missing = [txn.text for txn in self._begun if self._outcomes.get(txn) == "committed" and txn not in done]
         if missing:
             raise ControlDamaged(
                 f"The transactions {', '.join(missing)} are committed, but the log of acknowledgements has no record of it.",
                 advice="Someone else has committed them. Check their rows, delete the subscription, and create it again.",
             )
-        return self.state
+        return self._folded(self._records)
+
+    def _folded(self, records: Sequence[Record]) -> State:
+        state, void = State(), self._aborted.union(self.newly_aborted())
+        for record in records:
+            if not (isinstance(record, Done) and record.txn in void):
+                state = after(state, record)
+        return state
 
 
 # --- bytes ---
@@ -198,6 +218,8 @@ def _fields(record: Record) -> dict[str, object]:
             return {"kind": "begin", "txn": txn.text}
         case Done(txn, rows):
             return {"kind": "done", "txn": txn.text, "rows": _texts(rows)}
+        case Aborted(txns):
+            return {"kind": "aborted", "txns": [txn.text for txn in txns]}
         case Checkpoint(state):
             moved = _fields(Moved(state.rows, state.sent)) if state.exists else None
             return {"kind": "checkpoint", "owner": state.owner, "state": moved}
@@ -232,6 +254,8 @@ def _record(fields: Mapping[str, Any]) -> Record:
             return Begin(TxnId.parse(fields["txn"]))
         case "done":
             return Done(TxnId.parse(fields["txn"]), _rows(fields["rows"]))
+        case "aborted":
+            return Aborted(tuple(TxnId.parse(text) for text in fields["txns"]))
         case "checkpoint":
             found = State() if fields["state"] is None else after(State(), _record(fields["state"]))
             return Checkpoint(dataclasses.replace(found, owner=fields["owner"], records=0))

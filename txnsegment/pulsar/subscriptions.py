@@ -16,7 +16,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
 from spark_txn_source.pulsar.topics import layout
-from txnsegment.pulsar.ack_log import Clock, ack_log, ack_log_name, has_log
+from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log, ack_log_name, has_log
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
@@ -98,9 +98,13 @@ class PulsarSubscriptions:
         return self.describe(full, name)
 
     def delete(self, topic: str, name: str) -> None:
-        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, OptionError."""
+        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError."""
         full = _full(topic)
-        self._existing(full, name)
+        if count := self._existing(full, name):
+            raise SubscriptionBusy(
+                f"The subscription {name!r} of {full} has {count} consumers, as the broker counts them, so it is not deleted.",
+                advice="End the programs that have a consumer or a stream of it. A broker counts one until its program ends.",
+            )
         if has_log(self._client, full, name):
             rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
         self._ask("DELETE", full, name)

@@ -35,6 +35,8 @@ class Broker:
         self.lost: list[str] = []
         self.ledger_starts = [0]
         self.fences = True
+        self.dirty = False
+        """Whether rows of transactions that have ended are delivered, however they ended."""
 
     def position(self, number: int) -> Position:
         start = max(one for one in self.ledger_starts if one <= number)
@@ -68,7 +70,7 @@ class ModelLog:
             state = "COMMITTED" if txn is None else self.broker.txns[txn]
             if state == "OPEN":
                 return
-            if state == "COMMITTED":
+            if state == "COMMITTED" or self.broker.dirty:
                 yield self.broker.position(number), decode(data)
 
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
@@ -84,6 +86,8 @@ class ModelLog:
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
         wanted = "COMMITTED" if commit else "ABORTED"
+        if self.broker.txns[txn] == "FORGOTTEN":
+            raise broker_error(24, "unknown", "end txn")
         if self.broker.txns[txn] not in ("OPEN", wanted):
             raise broker_error(21, f"is {self.broker.txns[txn]}", "end txn")
         self.broker.txns[txn] = wanted
@@ -217,6 +221,24 @@ def test_a_lost_done_is_an_error_after_which_the_transaction_is_aborted(
     broker.txns[T] = "ABORTED"
     acks.ended(T, row(1), "aborted")
     assert acks.state().rows == {}
+
+
+@pytest.mark.parametrize("state", ["COMMITTED", "ABORTED"])
+def test_a_transaction_that_the_coordinator_forgets_after_its_end_counts_as_it_ended(
+    broker: Broker, consumer: Callable[[], AckLog], state: str
+) -> None:
+    """The broker delivers the `done` of the aborted one, too, as 5.0.0-M1 can after a crash."""
+    broker.txns[T] = "OPEN"
+    first = consumer()
+    first.move({}, {})
+    first.prepare(T, row(1))
+    broker.txns[T], broker.dirty = state, True
+    first.close()
+    consumer_of_the_log = consumer()
+    consumer_of_the_log.state()
+    consumer_of_the_log.close()
+    broker.txns[T] = "FORGOTTEN"
+    assert consumer().state().rows == (row(1) if state == "COMMITTED" else {})
 
 
 @pytest.mark.parametrize("state", ["COMMITTED", "ABORTED"])

@@ -10,6 +10,7 @@ from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.control import ControlDamaged, Outcome
 from txnsegment.pulsar.ack_records import (
     WHOLE,
+    Aborted,
     Acked,
     Begin,
     Checkpoint,
@@ -29,8 +30,8 @@ T = TxnId(1, 7)
 A, B = {"s": rows([(Row(0, 0, 0), Row(4, 0, 2))])}, {"s": rows([(Row(4, 1, 0), Row(4, 1, 1))])}
 
 
-def state_of(*records: Record, own: TxnId | None = None, **outcomes: Outcome) -> State:
-    recovery = Recovery(own, {T: found for found in outcomes.values()})
+def state_of(*records: Record, t: Outcome | None = None) -> State:
+    recovery = Recovery(None, {T: t})
     for record in records:
         recovery.read(record)
     return recovery.finish()
@@ -44,6 +45,7 @@ def state_of(*records: Record, own: TxnId | None = None, **outcomes: Outcome) ->
         Acked(B),
         Begin(T),
         Done(T, A),
+        Aborted((T, TxnId(0, 0))),
         Checkpoint(State(True, A, {"log": Position(3, -1)}, "c")),
         Checkpoint(State(owner="c")),
     ],
@@ -82,6 +84,15 @@ def test_the_acknowledgements_of_an_aborted_transaction_do_not_count_although_th
     assert state_of(Moved(A, {}), Begin(T), Done(T, B), t="aborted").rows == A
 
 
+def test_the_acknowledgements_of_a_transaction_that_the_coordinator_has_forgotten_count() -> None:
+    assert state_of(Moved(A, {}), Begin(T), Done(T, B), t=None).rows["s"][-1:] == B["s"]
+    assert state_of(Moved(A, {}), Begin(T), t=None).rows == A
+
+
+def test_a_transaction_of_which_the_log_says_that_it_was_aborted_does_not_count_when_the_coordinator_has_forgotten_it() -> None:
+    assert state_of(Moved(A, {}), Begin(T), Done(T, B), Take("c"), Aborted((T,)), t=None).rows == A
+
+
 def test_the_outcome_of_each_begun_transaction_is_asked_for_also_if_its_done_is_there() -> None:
     recovery = Recovery(None, {})
     recovery.read(Begin(T))
@@ -111,7 +122,7 @@ def test_the_consumer_before_the_last_take_is_known() -> None:
     recovery = Recovery(None, {})
     for record in (Checkpoint(State(True, A, {}, "one")), Acked(B), Take("two")):
         recovery.read(record)
-    assert (recovery.owner_before, recovery.state.owner) == ("one", "two")
+    assert (recovery.owner_before(), recovery.finish().owner) == ("one", "two")
 
 
 def test_records_since_the_checkpoint_are_counted() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from spark_txn_source.pulsar.topics import shared_client
 from txnsegment.messages import Message
 from txnsegment.pulsar.ack_log import SubscriptionBusy
 from txnsegment.pulsar.ack_records import WHOLE, beginning
@@ -89,6 +91,14 @@ def left(cluster: PulsarCluster, topic: str, subscription: str = "s") -> list[in
     """Return the rows that a new consumer gets."""
     with cluster.consumer(topic, subscription) as consumer:
         return sorted(ids(taken(consumer)))
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait up to a minute for what a broker does after the end of a connection."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 # --- delivering ---
@@ -202,8 +212,8 @@ def test_a_cumulative_acknowledgement_has_the_delivered_rows_of_all_segments(clu
         consumer.ack_cumulative(found[7])
         consumer.rewind()
         assert ids(taken(consumer)) == ids(found[8:])
+        consumer.rewind()
         with pytest.raises(NotDelivered, match="was not delivered"):
-            consumer.rewind()
             consumer.ack_cumulative(found[9])
 
 
@@ -230,9 +240,8 @@ def test_the_cursors_of_the_broker_follow(cluster: PulsarCluster, topic: str) ->
     with cluster.consumer(topic, "s", start="earliest") as consumer:
         found = taken(consumer)
         consumer.ack_cumulative(found[-1])
-    told = {one.segment: one.mark_delete for one in cluster.subscriptions.describe(topic, "s").cursors}
-    last = {one.segment: one.id.rpartition(":")[0] for one in found}
-    assert told == last
+    told = cluster.subscriptions.positions(topic, "s") or {}
+    assert {name: place.text for name, place in told.items()} == {one.segment: one.id.rpartition(":")[0] for one in found}
 
 
 # --- transactions ---
@@ -290,11 +299,11 @@ def test_one_transaction_has_acknowledgements_of_two_topics(
     other = made(pulsar_broker, cluster, 1)
     write(cluster, topic, 1, 2)
     write(cluster, other, 3, 4)
-    with cluster.consumer(topic, "s", start="earliest") as a, cluster.consumer(other, "s", start="earliest") as b:
-        with cluster.begin() as txn:
-            a.ack_cumulative(taken(a)[-1], txn=txn)
-            b.ack(taken(b)[0], txn=txn)
-            txn.commit()
+    a, b = (cluster.consumer(one, "s", start="earliest") for one in (topic, other))
+    with a, b, cluster.begin() as txn:
+        a.ack_cumulative(taken(a)[-1], txn=txn)
+        b.ack(taken(b)[0], txn=txn)
+        txn.commit()
     assert (left(cluster, topic), left(cluster, other)) == ([], [4])
 
 
@@ -321,6 +330,12 @@ def test_a_lost_connection_before_the_commit_loses_no_acknowledgement(cluster: P
     assert len(left(cluster, topic)) == 1
 
 
+def commit_acks(cluster: PulsarCluster, consumer: PulsarConsumer, last: Message) -> None:
+    with cluster.begin() as txn:
+        consumer.ack_cumulative(last, txn=txn)
+        txn.commit()
+
+
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_a_commit_with_an_unknown_outcome_is_resolved(
     cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch, carried_out: bool
@@ -336,11 +351,11 @@ def test_a_commit_with_an_unknown_outcome_is_resolved(
         real(txn, commit=False)  # type: ignore[arg-type]
 
     with cluster.consumer(topic, "s", start="earliest") as consumer:
-        monkeypatch.setattr(cluster.client, "end", lost)
-        with pytest.raises(OutcomeUnknown) as raised, cluster.begin() as txn:
-            consumer.ack_cumulative(taken(consumer)[-1], txn=txn)
-            txn.commit()
-        monkeypatch.undo()
+        last = taken(consumer)[-1]
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.client, "end", lost)
+            with pytest.raises(OutcomeUnknown) as raised:
+                commit_acks(cluster, consumer, last)
         assert ("IS committed" if carried_out else "is aborted") in raised.value.__notes__[0]
         assert sorted(ids(taken(consumer))) == ([] if carried_out else [1, 2])
 
@@ -367,9 +382,8 @@ def test_a_consumer_that_lost_its_place_can_acknowledge_nothing(cluster: PulsarC
             assert len(taken(second)) == 2
         with pytest.raises(TakenOver, match="has taken over"):
             first.ack(found[0])
-        with pytest.raises(TakenOver), cluster.begin() as txn:
-            first.ack(found[0], txn=txn)
-            txn.commit()
+        with pytest.raises(TakenOver):
+            commit_acks(cluster, first, found[0])
     assert left(cluster, topic) == [1, 2]
 
 
@@ -464,6 +478,10 @@ def test_a_subscription_is_moved_and_deleted(cluster: PulsarCluster, topic: str)
     assert left(cluster, topic) == [1, 2]
     cluster.subscriptions.seek(topic, "s", "latest")
     assert left(cluster, topic) == []
+    with pytest.raises(SubscriptionBusy, match="has 1 consumers"):
+        cluster.subscriptions.delete(topic, "s")
+    shared_client(cluster.url).close()  # as the end of this process does
+    until(lambda: cluster.subscriptions._names(topic) == {"s": 0})
     cluster.subscriptions.delete(topic, "s")
     with pytest.raises(SubscriptionNotFound):
         cluster.consumer(topic, "s")
