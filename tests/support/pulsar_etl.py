@@ -3,8 +3,8 @@
     python -m tests.support.pulsar_etl URL SOURCE TARGET SUBSCRIPTION
 
 It ends when no row came for two seconds. The variable FATE, such as `kill before Done 2`, kills it at the second transaction before
-or after one of its steps: `taken` (the rows are there), `acked` (they are acknowledged in the transaction), the records `Begin` and
-`Done` of the log of acknowledgements, and `end` (the commit).
+or after one of its steps: `Begin` (a record of the log of acknowledgements), `acked` (the rows are acknowledged), `sent` (the new rows
+are sent), `Done` (a record, too), and `end` (the commit).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_txn_sink.pulsar.owned_log import OwnedLog
 from txnsegment.pulsar.cluster import open_pulsar
 
 ROWS: Final = 5
-STEPS: Final = ("taken", "acked", "Begin", "Done", "end")
+FATES: Final = ("before Begin", "after Begin", "after acked", "after sent", "before Done", "after Done", "before end", "after end")
 
 
 class Fate:
@@ -67,11 +67,11 @@ def main(url: str, source: str, target: str, subscription: str) -> None:
                 found = list(islice(consumer.messages(timeout=2), ROWS))
                 if not found:
                     return
-                fate.meets("after", "taken")
                 rows = [{"id": one.value["id"], "who": one.value["who"]} for one in found]
-                txn.append(target, pa.Table.from_pylist(rows), key="who")
                 consumer.ack_cumulative(found[-1], txn=txn)
                 fate.meets("after", "acked")
+                txn.append(target, pa.Table.from_pylist(rows), key="who")
+                fate.meets("after", "sent")
                 txn.commit()
 
 

@@ -103,17 +103,19 @@ class AckLog:
         """Whether another consumer has taken over. Then this one gives up for good."""
         self._last: Position | None = None
         """The position of the last record that this consumer wrote."""
+        self._begun: set[TxnId] = set()
+        """The open transactions with a `begin` and without a `done`."""
         self._prepared: set[TxnId] = set()
-        """The transactions with a `begin` whose end is not known to this object."""
+        """The transactions with a `done` whose end is not known to this object."""
 
-    def state(self, own: TxnId | None = None) -> State:
-        """Return what is acknowledged. Take over if that is needed. `own`: see `Recovery`."""
+    def state(self) -> State:
+        """Return what is acknowledged. Take over if that is needed."""
         deadline = self._clock.now() + PATIENCE_SECONDS
         while not self._replaced:
             if self._state is not None and self._log.owned:
                 return self._state
             try:
-                self._take(own)
+                self._take()
             except NO_PRODUCER:
                 if self._clock.now() > deadline:
                     raise
@@ -142,21 +144,32 @@ class AckLog:
                     raise
                 self._clock.pause(0.2 * tries)
 
-    def prepare(self, txn: TxnId, rows: RowsBySegment) -> None:
-        """Write acknowledgements into a transaction, which the caller then commits. After an error the caller must abort it."""
+    def begin(self, txn: TxnId) -> None:
+        """Record that a transaction may have acknowledgements, before it has any. If this program ends without an end of the
+        transaction, the next consumer aborts it at once.
+        """
+        self._begun.add(txn)
         tries = 0
         while True:
             try:
-                self.state(txn)
-                self._prepared.add(txn)
-                self._append(Begin(txn))
-                break
+                self.state()
+                return self._append(Begin(txn))
             except NO_PRODUCER:
                 self.forget()
                 tries += 1
                 if tries == TRIES:
+                    self._begun.discard(txn)
                     raise
                 self._clock.pause(0.2 * tries)
+            except BaseException:
+                self._begun.discard(txn)
+                raise
+
+    def prepare(self, txn: TxnId, rows: RowsBySegment) -> None:
+        """Write acknowledgements into a transaction, which the caller then commits. After an error the caller must abort it."""
+        self.state()
+        self._begun.discard(txn)
+        self._prepared.add(txn)
         try:
             self._last = self._log.append(Done(txn, rows), txn)
         except PulsarError:
@@ -167,6 +180,7 @@ class AckLog:
         """Take note of how a transaction ended. None: not known. If it was not committed, the log is read again before the next
         use, which records the outcome.
         """
+        self._begun.discard(txn)
         if txn not in self._prepared:
             return
         self._prepared.discard(txn)
@@ -180,7 +194,7 @@ class AckLog:
         acknowledged rows, without those of segments that do not exist any more. `sent`: see `State`.
         """
         state = self._state
-        if state is None or self._last is None or state.records < CHECKPOINT_EVERY or self._prepared:
+        if state is None or self._last is None or state.records < CHECKPOINT_EVERY or self._begun or self._prepared:
             return
         before, self._state = self._last, replace(state, rows=dict(rows), sent=dict(sent))
         try:
@@ -211,14 +225,14 @@ class AckLog:
             raise Fenced(f"A record of the acknowledgements of {self._what} does not follow the last one.", advice="Try again.")
         self._state = after(self._state, record)
 
-    def _take(self, own: TxnId | None) -> None:
+    def _take(self) -> None:
         """Become the only producer, read the log up to the own `take`, and abort what earlier consumers have left."""
         self._state = None
         until = self._own()
         deadline = self._clock.now() + PATIENCE_SECONDS
         outcomes: dict[TxnId, Outcome | None] = {}
         while True:
-            recovery, complete = Recovery(own, outcomes), False
+            recovery, complete = Recovery(self._begun, outcomes), False
             for position, record in self._log.read(until):
                 recovery.read(record)
                 for txn in recovery.leftovers():

@@ -7,7 +7,7 @@ and the cursors of the broker only follow them. The records are JSON, in the ord
     take        plain          a consumer takes over
     moved       plain          the subscription was created here, or moved here: exactly these rows are acknowledged
     acked       plain          these rows are acknowledged
-    begin       plain          the consumer is about to commit acknowledgements by this transaction
+    begin       plain          this transaction may have acknowledgements
     done        transactional  the acknowledgements of a transaction, committed together with its rows
     aborted     plain          these transactions were aborted
     checkpoint  plain          the state after all records before it, so that a reader may begin with it
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -147,12 +147,12 @@ class Recovery:
             for txn in recovery.leftovers(): outcomes[txn] = the outcome of aborting it
         recovery.finish()
 
-    `own`: a transaction that this consumer is about to commit, which is not aborted. `outcomes`: how transactions ended; None: the
-    coordinator has forgotten it. A transaction that is open holds back the records after its `done`, so the caller aborts leftovers
-    at once and reads on.
+    `own`: the open transactions of this consumer, which are not aborted. They have no `done` yet. `outcomes`: how transactions
+    ended; None: the coordinator has forgotten it. A transaction that is open holds back the records after its `done`, so the caller
+    aborts leftovers at once and reads on.
     """
 
-    def __init__(self, own: TxnId | None, outcomes: Mapping[TxnId, Outcome | None]) -> None:
+    def __init__(self, own: Collection[TxnId], outcomes: Mapping[TxnId, Outcome | None]) -> None:
         self._own, self._outcomes = own, outcomes
         self._records: list[Record] = []
         self._begun: dict[TxnId, None] = {}
@@ -169,7 +169,7 @@ class Recovery:
 
     def leftovers(self) -> list[TxnId]:
         """Return the transactions of which it is not known how they ended."""
-        return [txn for txn in self._begun if txn != self._own and txn not in self._outcomes and txn not in self._aborted]
+        return [txn for txn in self._begun if txn not in self._own and txn not in self._outcomes and txn not in self._aborted]
 
     def newly_aborted(self) -> tuple[TxnId, ...]:
         """Return the transactions that were aborted, and of which the log does not say so."""

@@ -257,6 +257,10 @@ class PulsarConsumer:
 
     # --- transactions ---
 
+    def begun(self, txn: TxnId) -> None:
+        """Record that a transaction may have acknowledgements. The transaction calls this."""
+        self._acks.begin(txn)
+
     def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
         """Write the acknowledgements of a transaction, which is about to be committed. The transaction calls this."""
         self._check_open()

@@ -39,6 +39,9 @@ ENTRY_BYTES = 512 * 1024
 class Participant(Protocol):
     """A consumer whose acknowledgements are in a transaction."""
 
+    def begun(self, txn: TxnId) -> None:
+        """Record that the transaction may have acknowledgements."""
+
     def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
         """Write the acknowledgements into the transaction. After an error the transaction is aborted."""
 
@@ -162,8 +165,12 @@ class PulsarTransaction:
             raise OptionError(
                 f"The transaction {self.id} is being committed.", advice="Call commit() again, then begin another one."
             )
-        if participant not in self._participants:
-            self._participants.append(participant)
+        if participant in self._participants:
+            return
+        if self._id is None:
+            self._id = self._client.begin(self._timeout_ms)
+        participant.begun(self._id)
+        self._participants.append(participant)
 
     def commit(self) -> Committed:
         """Make all rows visible, and all acknowledgements count. A second call returns the result of the first. Raises TxnConflict
@@ -174,8 +181,6 @@ class PulsarTransaction:
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
-        if self._id is None and self._participants:
-            self._id = self._client.begin(self._timeout_ms)
         if self._id is not None:
             try:
                 self._prepare(self._id)
@@ -187,6 +192,8 @@ class PulsarTransaction:
                         f"{error.message}",
                         advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
                     ) from error
+                if isinstance(error, TransactionEnded):
+                    raise self._timed_out(error) from error
                 raise
             try:
                 self._commit_sent = True
@@ -198,10 +205,7 @@ class PulsarTransaction:
                         f"It is unknown whether the Pulsar transaction {self._id.text} is committed: the broker has forgotten it.",
                         advice="Look for its rows before you run it again.",
                     ) from error
-                raise TxnConflict(
-                    f"The Pulsar transaction {self._id.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
-                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
-                ) from error
+                raise self._timed_out(error) from error
             except (ConnectionLost, TimedOut, Retriable) as error:
                 self._outcome_unknown = True
                 raise OutcomeUnknown(
@@ -211,6 +215,12 @@ class PulsarTransaction:
         self._committed = Committed(self.id, None, self._rows, self._bytes)
         self._finish("committed")
         return self._committed
+
+    def _timed_out(self, error: TransactionEnded) -> TxnConflict:
+        return TxnConflict(
+            f"The Pulsar transaction {self.id} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+            advice="Nothing of it is visible. Run it again, with a longer timeout.",
+        )
 
     def _prepare(self, txn: TxnId) -> None:
         """Do what must precede the commit, unless it is done."""

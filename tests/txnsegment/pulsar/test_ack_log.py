@@ -153,6 +153,8 @@ def test_a_consumer_that_was_replaced_can_acknowledge_nothing(broker: Broker, co
         first.acknowledge(row(1))
     broker.txns[T] = "OPEN"
     with pytest.raises(TakenOver):
+        first.begin(T)
+    with pytest.raises(TakenOver):
         first.prepare(T, row(1))
     assert consumer().state().rows == row(2)
 
@@ -167,18 +169,43 @@ def test_two_consumers_that_the_broker_accepts_at_the_same_time_do_not_both_comm
     first.move({}, {})
     second.state()
     with pytest.raises(TakenOver):
-        first.prepare(T, row(1))
+        first.begin(T)
     assert second.state().rows == {}
+
+
+def test_a_transaction_that_began_before_another_consumer_took_over_is_aborted(
+    broker: Broker, consumer: Callable[[], AckLog]
+) -> None:
+    broker.fences = False
+    broker.txns[T] = "OPEN"
+    first, second = consumer(), consumer()
+    first.move({}, {})
+    first.begin(T)
+    assert second.state().rows == {}
+    first.prepare(T, row(1))
+    assert broker.txns[T] == "ABORTED"
 
 
 def test_the_next_consumer_aborts_a_transaction_that_may_still_commit(broker: Broker, consumer: Callable[[], AckLog]) -> None:
     broker.txns[T] = "OPEN"
     first = consumer()
     first.move({}, {})
+    first.begin(T)
     first.prepare(T, row(1))
     first.close()  # killed before the commit
     assert consumer().state().rows == {}
     assert broker.txns[T] == "ABORTED"
+
+
+def test_a_consumer_that_connects_again_does_not_abort_its_own_transaction(broker: Broker, consumer: Callable[[], AckLog]) -> None:
+    broker.txns[T] = "OPEN"
+    acks = consumer()
+    acks.move({}, {})
+    acks.begin(T)
+    acks.forget()
+    acks.acknowledge(row(1))
+    acks.prepare(T, row(2))
+    assert broker.txns[T] == "OPEN"
 
 
 def test_the_next_consumer_finds_the_acknowledgements_of_a_committed_transaction(
@@ -187,6 +214,7 @@ def test_the_next_consumer_finds_the_acknowledgements_of_a_committed_transaction
     broker.txns[T] = "OPEN"
     first = consumer()
     first.move({}, {})
+    first.begin(T)
     first.prepare(T, row(1))
     broker.txns[T] = "COMMITTED"
     first.close()  # killed after the commit
@@ -199,6 +227,7 @@ def test_a_lost_begin_is_repeated(broker: Broker, consumer: Callable[[], AckLog]
     acks = consumer()
     acks.move({}, {})
     broker.lost = [lost]
+    acks.begin(T)
     acks.prepare(T, row(1))
     assert broker.txns[T] == "OPEN"
     broker.txns[T] = "COMMITTED"
@@ -217,7 +246,8 @@ def test_a_lost_done_is_an_error_after_which_the_transaction_is_aborted(
     acks.move({}, {})
     broker.lost = ["", lost]
     with pytest.raises(ConnectionLost):
-        acks.prepare(T, row(1))
+        acks.begin(T)
+    acks.prepare(T, row(1))
     broker.txns[T] = "ABORTED"
     acks.ended(T, row(1), "aborted")
     assert acks.state().rows == {}
@@ -231,6 +261,7 @@ def test_a_transaction_that_the_coordinator_forgets_after_its_end_counts_as_it_e
     broker.txns[T] = "OPEN"
     first = consumer()
     first.move({}, {})
+    first.begin(T)
     first.prepare(T, row(1))
     broker.txns[T], broker.dirty = state, True
     first.close()
@@ -246,6 +277,7 @@ def test_an_unknown_outcome_is_read(broker: Broker, consumer: Callable[[], AckLo
     broker.txns[T] = "OPEN"
     acks = consumer()
     acks.move({}, {})
+    acks.begin(T)
     acks.prepare(T, row(1))
     broker.txns[T] = state
     acks.ended(T, row(1), None)
@@ -260,6 +292,7 @@ def test_a_new_ledger_of_the_log_disturbs_nothing(broker: Broker, consumer: Call
     acks.acknowledge(row(1))
     assert sum(isinstance(one, Acked) for one in broker.records()) == 1
     broker.ledger_starts.append(len(broker.entries))
+    acks.begin(T)
     acks.prepare(T, row(2))
     assert broker.txns[T] == "OPEN"
 
@@ -283,6 +316,7 @@ def test_no_checkpoint_hides_a_transaction_that_may_still_commit(
     broker.txns[T] = "OPEN"
     acks = consumer()
     acks.move({}, {})
+    acks.begin(T)
     acks.prepare(T, row(1))
     acks.checkpoint(acks.state().rows, {})
     assert [type(one) for one in broker.records()][:3] == [ack_log.Take, Moved, Begin]

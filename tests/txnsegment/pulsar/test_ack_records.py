@@ -31,7 +31,7 @@ A, B = {"s": rows([(Row(0, 0, 0), Row(4, 0, 2))])}, {"s": rows([(Row(4, 1, 0), R
 
 
 def state_of(*records: Record, t: Outcome | None = None) -> State:
-    recovery = Recovery(None, {T: t})
+    recovery = Recovery((), {T: t})
     for record in records:
         recovery.read(record)
     return recovery.finish()
@@ -94,7 +94,7 @@ def test_a_transaction_of_which_the_log_says_that_it_was_aborted_does_not_count_
 
 
 def test_the_outcome_of_each_begun_transaction_is_asked_for_also_if_its_done_is_there() -> None:
-    recovery = Recovery(None, {})
+    recovery = Recovery((), {})
     recovery.read(Begin(T))
     assert recovery.leftovers() == [T]
     recovery.read(Done(T, A))
@@ -102,7 +102,7 @@ def test_the_outcome_of_each_begun_transaction_is_asked_for_also_if_its_done_is_
 
 
 def test_the_own_transaction_is_no_leftover() -> None:
-    recovery = Recovery(T, {})
+    recovery = Recovery({T}, {})
     recovery.read(Begin(T))
     assert recovery.leftovers() == []
 
@@ -119,7 +119,7 @@ def test_a_checkpoint_counts_only_at_the_beginning() -> None:
 
 
 def test_the_consumer_before_the_last_take_is_known() -> None:
-    recovery = Recovery(None, {})
+    recovery = Recovery((), {})
     for record in (Checkpoint(State(True, A, {}, "one")), Acked(B), Take("two")):
         recovery.read(record)
     assert (recovery.owner_before(), recovery.finish().owner) == ("one", "two")
