@@ -2,9 +2,9 @@
 
     python -m tests.support.pulsar_etl URL SOURCE TARGET SUBSCRIPTION
 
-It ends when no row came for two seconds. The variable FATE, such as `kill before Done 2`, kills it at the second transaction before
-or after one of its steps: `Begin` (a record of the log of acknowledgements), `acked` (the rows are acknowledged), `sent` (the new rows
-are sent), `Done` (a record, too), and `end` (the commit).
+It ends when no row came for two seconds. The variable FATE, such as `kill before Done 2`, kills it at the second transaction,
+before or after one of its steps: `Begin` and `Done` (records of the log of acknowledgements), `acked` (the rows are acknowledged),
+`sent` (the new rows are sent), and `end` (the commit).
 """
 
 from __future__ import annotations

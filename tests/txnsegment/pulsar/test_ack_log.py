@@ -244,10 +244,10 @@ def test_a_lost_done_is_an_error_after_which_the_transaction_is_aborted(
     broker.txns[T] = "OPEN"
     acks = consumer()
     acks.move({}, {})
-    broker.lost = ["", lost]
+    acks.begin(T)
+    broker.lost = [lost]
     with pytest.raises(ConnectionLost):
-        acks.begin(T)
-    acks.prepare(T, row(1))
+        acks.prepare(T, row(1))
     broker.txns[T] = "ABORTED"
     acks.ended(T, row(1), "aborted")
     assert acks.state().rows == {}
