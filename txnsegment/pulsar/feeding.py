@@ -14,12 +14,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from metadata.common.errors import OptionError
+from metadata.common.errors import DataLoss, OptionError
 from metadata.common.service import SERVICE_URL
 from metadata.records.row_ranges import FIRST, Row, Rows, before
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
 from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
 from spark_txn_source.pulsar.offsets import PulsarOffset
+from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.stream import StreamReader
 from spark_txn_source.pulsar.tasks import read_task
 from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, beginning
@@ -55,10 +58,43 @@ def rows_before(options: Mapping[str, str], where: Where) -> tuple[dict[str, Row
     """Return the rows before a place of a topic by segment, and `State.sent` for them. `options`: those of a read of the topic."""
     given = {**options, **starting(where)}
     given.pop("subscription", None)
-    offset = PulsarOffset.of_json(StreamReader(given, columns_now(given)).initialOffset())
+    offset = PulsarOffset.of_json(_Reader(given, columns_now(given)).initialOffset())
     rows = {name: place_rows(place) for name, place in offset.segments.items()}
     rows |= {name: before(WHOLE) for name in offset.ended}
     return {name: found for name, found in rows.items() if found}, offset.sent or {}
+
+
+class _HeldPlaces(Places):
+    """The places of a topic whose unread entries a subscription holds."""
+
+    def __init__(self, client: PulsarClient, topic: str, subscription: str) -> None:
+        super().__init__(client, topic)
+        self._held_by = subscription
+
+    def check_kept(self, starts: Mapping[str, Position]) -> None:
+        """Raise DataLoss if entries after a start are gone. A broker deletes ledgers that all subscriptions have passed. So a
+        ledger that is gone had no entry after the start, unless the cursor of the subscription was moved by other means.
+        """
+        try:
+            super().check_kept(starts)
+        except DataLoss:
+            for name, place in starts.items():
+                # A start that was made from acknowledged rows may be one entry before the cursor.
+                if self._cursor(name) > Position(place.ledger, place.entry + 1):
+                    super().check_kept({name: place})
+
+    def _cursor(self, segment: str) -> Position:
+        """Return the position up to which the cursor has passed entries; EARLIEST: it is at the beginning of a ledger."""
+        with Consumer.durable(self._client.broker_of(segment), segment, self._held_by) as consumer:
+            return consumer.position if consumer.position.entry >= 0 else EARLIEST
+
+
+class _Reader(StreamReader):
+    """The reader of a stream with a subscription."""
+
+    def _places(self) -> Places:
+        subscription = self._options.subscription
+        return super()._places() if subscription is None else _HeldPlaces(self._client(), self._options.topic, subscription)
 
 
 @dataclass(frozen=True)
@@ -75,7 +111,7 @@ class Feeding:
     def __init__(self, options: Mapping[str, str], topic: str) -> None:
         self._options, self._topic = dict(options), topic
         self._columns = columns_now(self._options)
-        self._reader = StreamReader(self._options, self._columns)
+        self._reader = _Reader(self._options, self._columns)
         self.offset = PulsarOffset(topic, 0, {})
 
     def begin(self, rows: RowsBySegment, sent: Positions) -> None:
@@ -96,7 +132,7 @@ class Feeding:
         begin = self.offset.to_json()
         end = self._reader.latestOffset(begin, ReadAllAvailable())
         if end == begin:
-            self.offset = replace(self.offset, ended=self._reader.ended)
+            self.offset = replace(self.offset, ended=self.offset.ended | self._reader.ended)
             return None
         columns = columns_now(self._options)
         if columns != self._columns:
@@ -120,7 +156,7 @@ class Feeding:
         """Read from now on by another reader, which has these columns, and no knowledge of what was read."""
         self._reader.stop()
         self._columns = columns
-        self._reader = StreamReader(self._options, columns)
+        self._reader = _Reader(self._options, columns)
 
     def close(self) -> None:
         self._reader.stop()

@@ -19,6 +19,7 @@ from metadata.common.errors import (
     SubscriptionNotFound,
     TxnConflict,
 )
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message as Row
 from pulsar_protocol.errors import ConnectionLost, TopicMissing
 from pulsar_protocol.producer import Producer
@@ -49,12 +50,16 @@ def topic(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> str:
     return made(pulsar_broker, cluster, 2)
 
 
-def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int) -> str:
+def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int, namespace: str = "public/default") -> str:
     """Return a new topic with the schema of COLUMNS."""
-    name = f"topic://public/default/taken-{uuid.uuid4().hex[:8]}"
+    name = f"topic://{namespace}/taken-{uuid.uuid4().hex[:8]}"
     broker.create(name, segments)
-    cluster.client.register(cluster.client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
+    register(cluster, name)
     return name
+
+
+def register(cluster: PulsarCluster, topic: str) -> None:
+    cluster.client.register(cluster.client.layout(topic).active[0].name, codec_for(COLUMNS, "avro").schema)
 
 
 def table(*ids: int) -> pa.Table:
@@ -93,9 +98,9 @@ def left(cluster: PulsarCluster, topic: str, subscription: str = "s") -> list[in
         return sorted(ids(taken(consumer)))
 
 
-def until(true: Callable[[], bool]) -> None:
-    """Wait up to a minute for what a broker does after the end of a connection."""
-    deadline = time.monotonic() + 60
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for what a broker does some time later."""
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -487,3 +492,40 @@ def test_a_subscription_is_moved_and_deleted(cluster: PulsarCluster, topic: str)
         cluster.consumer(topic, "s")
     with cluster.consumer(topic, "s", start="earliest") as consumer:
         assert sorted(ids(taken(consumer))) == [1, 2]
+
+
+# --- what the broker deletes ---
+
+
+@pytest.fixture
+def short_lived(pulsar_broker: PulsarBroker) -> str:
+    """A namespace without retention: the broker deletes what all subscriptions have passed."""
+    name = f"public/short-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.rest("PUT", f"namespaces/{name}", {})
+    pulsar_broker.rest("POST", f"namespaces/{name}/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    return name
+
+
+@pytest.mark.slow
+def test_what_the_broker_deletes_after_its_acknowledgement_is_no_loss(
+    cluster: PulsarCluster, pulsar_broker: PulsarBroker, short_lived: str
+) -> None:
+    """In one topic a ledger is deleted, in the other one the parent of a split. No row comes between the split and this."""
+    trimmed, split = (made(pulsar_broker, cluster, 1, short_lived) for _ in range(2))
+    consumers = [cluster.consumer(one, "s", start="earliest") for one in (trimmed, split)]
+    for topic, consumer in zip((trimmed, split), consumers, strict=True):
+        write(cluster, topic, *range(5))
+        consumer.ack(taken(consumer))
+        assert taken(consumer) == []
+    (segment,) = cluster.client.layout(trimmed).active
+    ledger = Segment(cluster.client, segment.name).before_first().ledger
+    pulsar_broker.rest("PUT", f"namespaces/{short_lived}/unload")
+    pulsar_broker.split(split, 0)
+    until(lambda: taken(consumers[1]) == [] and 0 not in cluster.client.layout(split).segments, 150)
+    until(lambda: Segment(cluster.client, segment.name).before_first().ledger > ledger)
+    for topic, consumer in zip((trimmed, split), consumers, strict=True):
+        register(cluster, topic)  # the broker has deleted the schema with the parent
+        write(cluster, topic, 7)
+        assert ids(taken(consumer, 1)) == [7]
+        consumer.close()
+        assert left(cluster, topic) == [7]
