@@ -6,7 +6,7 @@ The binary protocol cannot list or delete the subscriptions of a scalable topic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from metadata.common.errors import SubscriptionExists, SubscriptionNotFound
@@ -15,10 +15,14 @@ from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.rest import Refused
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log, ack_log_name, has_log
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
+
+_NOT_EMPTY: Final = "NotEmptyException"
+"""Is in the broker's text if a subscription of a scalable topic still has records of consumers."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +104,18 @@ class PulsarSubscriptions:
     def delete(self, topic: str, name: str) -> None:
         """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError."""
         full = _full(topic)
-        if count := self._existing(full, name):
-            raise SubscriptionBusy(
-                f"The subscription {name!r} of {full} has {count} consumers, as the broker counts them, so it is not deleted.",
-                advice="End the programs that have a consumer or a stream of it. A broker counts one until its program ends.",
-            )
-        if has_log(self._client, full, name):
+        logged = has_log(self._client, full, name)
+        if not logged or name in self._names(full):  # a deletion that was interrupted leaves the log alone
+            if count := self._existing(full, name):
+                raise _in_use(full, name, f"has {count} consumers, as the broker counts them")
+            try:
+                self._ask("DELETE", full, name)
+            except Refused as error:
+                if _NOT_EMPTY not in error.message:
+                    raise
+                raise _in_use(full, name, "had consumers that the broker has not forgotten") from error
+        if logged:
             rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
-        self._ask("DELETE", full, name)
 
     def positions(self, topic: str, name: str) -> dict[str, Position] | None:
         """Return the position of a subscription in each segment; None: there is no such subscription. Raises TopicMissing,
@@ -152,6 +160,13 @@ class PulsarSubscriptions:
     def _position(self, segment: str, name: str) -> Position:
         with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
             return consumer.position
+
+
+def _in_use(topic: str, name: str, why: str) -> SubscriptionBusy:
+    return SubscriptionBusy(
+        f"The subscription {name!r} of {topic} {why}, so it is not deleted.",
+        advice="End the programs that have a consumer or a stream of it. A broker forgets them a minute after their end.",
+    )
 
 
 def _full(topic: str) -> str:
