@@ -1,8 +1,7 @@
 """The payload of a batch, parsed and written without an object for each message. Pure.
 
-This module gives the same results as the simpler and slower code in `entries` (`Entry.messages`, and `encode_batch` for a list of
-messages). Tests compare the two. Most messages have only a key, a size and a sequence id in their metadata. This module parses the
-bytes of such metadata itself. `protobuf` parses all other metadata.
+Tests compare the results with those of the simpler and slower code in `entries`. The metadata of most messages has only a key, a
+size and a sequence id. This module parses the bytes of such metadata itself, and `protobuf` those of all other metadata.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ _DAMAGED: Final = "It is damaged: read it again; if it stays so, only the produc
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message to send, or one that was read. `value` None: a null value (a deletion, for readers that compact). `key`: the bytes
-    that route it. `event_ms`: the event time in ms, 0 if it has none. `key_is_binary`: whether the key was given as bytes, so that
-    it is sent in base64.
+    that route it. `event_ms`: the event time, 0 for none. `key_is_binary`: the key was given as bytes, and is sent in base64.
     """
 
     value: bytes | None

@@ -84,8 +84,14 @@ class Consumer:
         return Position.of(found.consumer_mark_delete_position)
 
     def acknowledge(self, to: Position) -> None:
-        """Acknowledge all entries up to a position, inclusive. Idempotent."""
-        self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[to.message_id])
+        """Acknowledge all entries up to a position, inclusive. Idempotent. The broker answers an UnknownError for a position before
+        the one up to which all is acknowledged already.
+        """
+        try:
+            self._channel.ask("ack", consumer_id=self._id, ack_type=_CUMULATIVE, message_id=[to.message_id])
+        except PulsarError as error:
+            if error.code != _UNKNOWN_ERROR or self.position < to:
+                raise
 
     def permit(self, messages: int) -> None:
         """Let the broker send this many further messages."""

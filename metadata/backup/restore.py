@@ -1,9 +1,8 @@
 """Restore a backup into an empty store (operations.md, Backup).
 
-The lost cluster is the cluster that the backup was made from. The restored cluster must not allocate a number or id that the lost
-cluster has allocated, before the backup or after it. So its logs continue in the next stride (`metadata.rules.strides`), and its
-transaction ids at the next multiple of 10^12. The restored cluster has a new id and takes over the ledger root. From then on the
-store of the lost cluster cannot be opened, and its sweepers delete nothing.
+The restored cluster must not allocate a number or id that the lost cluster, from which the backup was made, has allocated. So its
+logs continue in the next stride (`metadata.rules.strides`), and its transaction ids at the next multiple of 10^12. The restored
+cluster has a new id and takes over the ledger root. The lost cluster then cannot be opened, and its sweepers delete nothing.
 
 The restore first claims the store: it writes the record `/restoring`. Nobody can use the store until the cluster's record exists
 and the claim is deleted. If a restore is interrupted at any step, running it again with the same file completes it. The later run
@@ -156,9 +155,7 @@ class Restoration:
         return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
 
     def _publish(self) -> None:
-        """Write the files with the content that is too large for the records (`_records`). The file names contain the backup's
-        checksum. A repeated restore writes the files again, because the first write may not be durable.
-        """
+        """Write the files for records that are too large (`_records`), also again, because the first write may not be durable."""
         for path, content in self._files.items():
             self.storage.replace(path, content)
 

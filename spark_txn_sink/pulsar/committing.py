@@ -43,9 +43,9 @@ log = logging.getLogger("txnsegment.sink.pulsar")
 
 TRIES: Final = 3
 """How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
-_UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
+UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
 """Errors after which it is not known whether the request was carried out, or after which it may succeed later."""
-_NO_PRODUCER: Final = (*_UNKNOWN, Fenced)
+NO_PRODUCER: Final = (*UNKNOWN, Fenced)
 
 
 class NotCommitted(TxnSegmentError):
@@ -115,6 +115,29 @@ class Work:
 
 def _already() -> None:
     """Return at once, because nothing has to be recorded before the commit."""
+
+
+class End(Protocol):
+    """Ends a transaction. Raises as `Control.end`."""
+
+    def __call__(self, txn: TxnId, *, commit: bool) -> None: ...
+
+
+def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> Outcome | None:
+    """Abort a transaction and ask again, for `patience` seconds, until the outcome is known. Return None if the coordinator has
+    forgotten the transaction, which it does some time after its end. `pause`, `now`: see `Committer`.
+    """
+    deadline = now() + patience
+    while True:
+        try:
+            end(txn, commit=False)
+            return "aborted"
+        except TransactionEnded as error:
+            return None if error.code == TRANSACTION_NOT_FOUND else "committed"
+        except UNKNOWN:
+            if now() > deadline:
+                raise
+            pause(0.2)
 
 
 class Committer:
@@ -199,7 +222,7 @@ class Committer:
                 if not self._follows(before):
                     raise Fenced("Another driver wrote to the control topic.", advice="Stop one of the drivers.")
                 return True
-            except _NO_PRODUCER:
+            except NO_PRODUCER:
                 self._forget()
                 tries += 1
                 if tries == TRIES:
@@ -259,17 +282,7 @@ class Committer:
         """Abort a transaction, and ask again until the outcome is known. Return the outcome. A transaction that its coordinator
         does not know any more counts as aborted. If it was committed nevertheless, the caller finds its `done` in the records.
         """
-        deadline = self._now() + self._patience
-        while True:
-            try:
-                self._control.end(txn, commit=False)
-                return "aborted"
-            except TransactionEnded as error:
-                return "aborted" if error.code == TRANSACTION_NOT_FOUND else "committed"
-            except _UNKNOWN:
-                if self._now() > deadline:
-                    raise
-                self._pause(0.2)
+        return resolved(self._control.end, txn, pause=self._pause, now=self._now, patience=self._patience) or "aborted"
 
     def _follows(self, before: Position | None) -> bool:
         """Return whether the last record of this producer directly follows the position `before`. If it does, no other producer has
@@ -299,7 +312,7 @@ class Committer:
                     f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted too early.",
                     advice="It took longer than txnTimeoutMs, or another driver has aborted it. Start again; raise the timeout.",
                 ) from error
-            except _UNKNOWN as error:
+            except UNKNOWN as error:
                 if self._now() > deadline:
                     self._forget()
                     raise OutcomeUnknown(

@@ -48,6 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: dict[str, Any] | None = None
         self._whole_cuts: WholeCuts | None = None
         self._acknowledged: dict[str, Position] = {}
+        self.ended: frozenset[str] = frozenset()
+        """The segments that had ended at the start of the last plan. If nothing was to read, its end does not name them."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
@@ -128,6 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         whole = self._whole(offset.sent or {})
         whole.sent.forget_to(offset.segments)
         newest = whole.newest(found, offset.segments, offset.ended, cuts)
+        self.ended = newest.ended
         at = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
         ends = {one.name: newest.positions[one.name] for one in readable(found, newest.ended)}
         ends = {name: end for name, end in ends.items() if end > at[name]}

@@ -10,6 +10,7 @@ import pytest
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.auth import shared
 from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import NotSupported, TopicMissing, TransactionEnded
 from pulsar_protocol.producer import Producer
@@ -63,3 +64,24 @@ def test_an_unknown_topic_and_an_unknown_coordinator_are_errors_at_once(client: 
 
 def test_a_broker_accepts_a_connection_that_names_a_proxy_target(client: PulsarClient) -> None:
     assert client.channel(through_proxy_to="elsewhere:6650").ready.server == client.channel().ready.server
+
+
+def test_an_acknowledgement_before_the_cursor_changes_nothing(client: PulsarClient, pulsar_broker: PulsarBroker) -> None:
+    """The broker refuses it, because it says that all up to there is acknowledged already."""
+    topic = pulsar_broker.create(f"client-{uuid.uuid4().hex[:8]}")
+    (segment,) = client.layout(topic).active
+    with Producer(client, segment.name) as producer:
+        first, last = (producer.send([Message(value)]) for value in (b"one", b"two"))
+    with Consumer.durable(client.broker_of(segment.name), segment.name, "s") as consumer:
+        for place in (last, first, last):
+            consumer.acknowledge(place)
+        assert consumer.position == last
+
+
+def test_an_entry_of_a_transaction_that_has_ended_is_refused_as_such(client: PulsarClient, pulsar_broker: PulsarBroker) -> None:
+    topic = pulsar_broker.create(f"client-{uuid.uuid4().hex[:8]}")
+    (segment,) = client.layout(topic).active
+    txn = client.begin(60_000)
+    client.end(txn, commit=False)
+    with Producer(client, segment.name) as producer, pytest.raises(TransactionEnded, match="already ABORTED"):
+        producer.send([Message(b"late")], txn)

@@ -1,1 +1,1 @@
-"""`connect("pulsar://..")`: topics, transactions and producers of a live Pulsar cluster, by the calls of `Cluster`."""
+"""`connect("pulsar://..")`: topics, transactions, producers and consumers of a live Pulsar cluster, by the calls of `Cluster`."""

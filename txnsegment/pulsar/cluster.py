@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
@@ -13,6 +14,9 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
 from spark_txn_sink.pulsar.many_topics import Application
 from txnsegment.producer import MAX_WAITING, Producer
+from txnsegment.pulsar.consumer import PulsarConsumer
+from txnsegment.pulsar.feeding import Where
+from txnsegment.pulsar.opening import open_consumer
 from txnsegment.pulsar.refused import admin_url, refusal
 from txnsegment.pulsar.rows import committed_rows
 from txnsegment.pulsar.subscriptions import PulsarSubscriptions
@@ -33,8 +37,6 @@ MAX_TIMEOUT_MS = 24 * 3_600_000
 NAMESPACE = "public/default"
 """The default namespace of the topics that remember the versions of an application."""
 _WHY = {
-    "consumer": "Read it with Spark (a stream keeps its place in its checkpoint), or with a consumer of Pulsar's own clients. "
-    "Acknowledgements in a transaction are not offered: 5.0.0-M1 redelivers all of them if it restarts before the commit.",
     "retention": "It is a policy of the namespace: pulsar-admin namespaces set-retention.",
     "scaling": "The broker splits and merges by its own policy.",
     "sweep": "The brokers clean up by themselves.",
@@ -138,6 +140,41 @@ class PulsarCluster:
         name = str(topic_name(topic))
         self.client.layout(name)
         return Producer(lambda: cast("Transaction", _Keyed(self.begin(), key)), name, max_waiting=max_waiting)
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        start: Where | None = None,
+        columns: Sequence[str] | None = None,
+        value_format: str = "columns",
+        schema_version: int | None = None,
+    ) -> PulsarConsumer:
+        """Return the consumer of a topic (`topic://..`, a bare name, `persistent://..`) for a subscription, which has one consumer.
+
+        `start`: creates the subscription at this place if it does not exist: `earliest`, `latest`, or a datetime with a time zone.
+        The first consumer of a subscription needs Pulsar's REST interface: the variable TXNSEGMENT_PULSAR_ADMIN_URL. `columns`: the
+        columns to read; default: all. `value_format`, `schema_version`: see the options valueFormat and schemaVersion of reads.
+
+        Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (another consumer has the subscription), OptionError.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if len(names) != 1:
+            raise OptionError(
+                f"A consumer of a Pulsar cluster has one topic, not {len(names)}.",
+                advice="Make a consumer for each topic. One transaction may have acknowledgements of all of them.",
+            )
+        return open_consumer(
+            self.client,
+            self.subscriptions,
+            names[0],
+            subscription,
+            start=start,
+            columns=columns,
+            value_format=value_format,
+            schema_version=schema_version,
+        )
 
     def _bits(self) -> Bits:
         return bits_of(self.client.channel().ready.server)

@@ -111,7 +111,7 @@ class PulsarSparkTransaction(PulsarTransaction):
 def _no_acknowledgements(call: str) -> NoReturn:
     """Raise the refusal of the calls that acknowledge rows with the commit."""
     raise NotAllowed(
-        f"{call} does not exist in a transaction of a Pulsar cluster: acknowledgements are not a part of it yet.",
-        advice="Read with spark.read between two positions (startingOffsets, endingOffsets). Keep the positions in a topic of this "
-        "transaction, or derive them from app and version, so that a run that is repeated reads the same rows.",
+        f"{call} does not exist in a transaction of a Pulsar cluster: Spark's reads acknowledge nothing there.",
+        advice="Acknowledge the rows of cluster.consumer with ack(.., txn=txn), or read with spark.read between two positions "
+        "(startingOffsets, endingOffsets) that app and version determine, so that a repeated run reads the same rows.",
     )

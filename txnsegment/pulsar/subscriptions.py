@@ -7,20 +7,23 @@ whose name is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
-from metadata.common.errors import OptionError, SubscriptionExists, SubscriptionNotFound
+from metadata.common.errors import SubscriptionExists, SubscriptionNotFound
 from metadata.records.names import topic_name
 from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
-from pulsar_protocol.layout import EARLIEST
+from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.rest import Refused
 from spark_txn_source.pulsar.topics import layout
+from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log, ack_log_name, has_log
+from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
-Where = str | int | datetime
+_NOT_EMPTY: Final = "NotEmptyException"
+"""Is in the broker's text if a subscription of a scalable topic still has records of consumers."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class PulsarSubscriptions:
 
     def __init__(self, client: PulsarClient) -> None:
         self._client = client
+        self.url = client.url
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
         """Create a subscription; for a scalable topic it has the type STREAM. `start`: `earliest`, `latest`, or a datetime with a
@@ -86,17 +90,43 @@ class PulsarSubscriptions:
         return PulsarSubscription(full, name, count, tuple(cursors))
 
     def seek(self, topic: str, name: str, where: Where) -> PulsarSubscription:
-        """Move a subscription to `earliest`, `latest` or a datetime. Raises the errors of `describe`."""
+        """Move a subscription to `earliest`, `latest` or a datetime. Raises the errors of `describe`, and SubscriptionBusy if a
+        consumer of `cluster.consumer` has it.
+        """
         full, at = _full(topic), _checked_place(where)
         self._existing(full, name)
         self._move(full, name, at)
+        if has_log(self._client, full, name):
+            acks = ack_log(self._client.url, full, name, Clock())
+            try:
+                acks.move(*rows_before(read_options(self._client.url, full), where))
+            finally:
+                acks.close()
         return self.describe(full, name)
 
     def delete(self, topic: str, name: str) -> None:
-        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, OptionError."""
+        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError."""
         full = _full(topic)
-        self._existing(full, name)
-        self._ask("DELETE", full, name)
+        logged = has_log(self._client, full, name)
+        if not logged or name in self._names(full):  # a deletion that was interrupted leaves the log alone
+            if count := self._existing(full, name):
+                raise _in_use(full, name, f"has {count} consumers, as the broker counts them")
+            try:
+                self._ask("DELETE", full, name)
+            except Refused as error:
+                if _NOT_EMPTY not in error.message:
+                    raise
+                raise _in_use(full, name, "had consumers that the broker has not forgotten") from error
+        if logged:
+            rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
+
+    def positions(self, topic: str, name: str) -> dict[str, Position] | None:
+        """Return the position of a subscription in each segment; None: there is no such subscription. Raises TopicMissing,
+        OptionError.
+        """
+        if name not in self._names(topic):
+            return None
+        return {one.name: self._position(one.name, name) for one in layout(self._client, topic).segments.values()}
 
     def _names(self, topic: str) -> dict[str, int | None]:
         """Return the subscriptions of a topic by name, each with the number of its consumers (None: not known)."""
@@ -127,9 +157,19 @@ class PulsarSubscriptions:
         self._ask("POST", topic, name, f"/seek?timestamp={ms}" if scalable else f"/resetcursor/{ms}")
 
     def _cursor(self, segment: str, name: str) -> PulsarCursor:
-        with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
-            place = consumer.position
+        place = self._position(segment, name)
         return PulsarCursor(segment, None if place == EARLIEST or place.entry < 0 else place.text)
+
+    def _position(self, segment: str, name: str) -> Position:
+        with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
+            return consumer.position
+
+
+def _in_use(topic: str, name: str, why: str) -> SubscriptionBusy:
+    return SubscriptionBusy(
+        f"The subscription {name!r} of {topic} {why}, so it is not deleted.",
+        advice="End the programs that have a consumer or a stream of it. A broker forgets them a minute after their end.",
+    )
 
 
 def _full(topic: str) -> str:
@@ -138,11 +178,5 @@ def _full(topic: str) -> str:
 
 def _checked_place(where: Where) -> str | int:
     """Return `earliest`, `latest`, or the time in ms since 1970."""
-    if isinstance(where, datetime):
-        return int(where.timestamp() * 1000)
-    if isinstance(where, str) and where in ("earliest", "latest"):
-        return where
-    raise OptionError(
-        f"{where!r} is no place of a Pulsar subscription: a Pulsar cluster has no log numbers.",
-        advice="Give earliest, latest, or a time such as 2025-01-01T00:00:00Z.",
-    )
+    ((name, value),) = starting(where).items()
+    return value if name == "startingOffsets" else int(value)

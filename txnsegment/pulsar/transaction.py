@@ -1,4 +1,4 @@
-"""`PulsarTransaction`: rows for several topics of a Pulsar cluster, committed together."""
+"""`PulsarTransaction`: rows for several topics of a Pulsar cluster, and acknowledgements, committed together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from pulsar_protocol.errors import (
     TRANSACTION_NOT_FOUND,
     ConnectionLost,
     PulsarError,
+    Retriable,
     TimedOut,
     TopicTerminated,
     TransactionEnded,
@@ -28,6 +29,7 @@ from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values, codec
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.control import Outcome
 from spark_txn_sink.pulsar.journal import merged
 from spark_txn_sink.pulsar.many_topics import Application, Topic, commit_version, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
@@ -42,12 +44,26 @@ ENTRY_BYTES = 512 * 1024
 NO_APPLICATION = Application()
 
 
+class Participant(Protocol):
+    """A consumer whose acknowledgements are in a transaction."""
+
+    def begun(self, txn: TxnId) -> None:
+        """Record that the transaction may have acknowledgements."""
+
+    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+        """Write the acknowledgements into the transaction. After an error the transaction is aborted."""
+
+    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
+        """Take note of how the transaction ended. `txn` None: it was never begun at the broker. `outcome` None: not known."""
+
+
 class PulsarTransaction:
     """One transaction of a Pulsar cluster. Made by `cluster.begin()`; for one thread.
 
         with cluster.begin() as txn:
             txn.append("orders", table, key="customer")
             txn.append("payments", other)
+            consumer.ack(message, txn=txn)
             txn.commit()
 
     `append` sends the rows at once, and nobody reads them before the commit. If `append` raises, the transaction is aborted. The
@@ -73,6 +89,10 @@ class PulsarTransaction:
         self._ended = False
         self._outcome_unknown = False
         """Whether a commit was sent and not answered."""
+        self._commit_sent = False
+        """Whether a commit was sent."""
+        self._participants: list[Participant] = []
+        self._prepared = False
 
     @property
     def id(self) -> str | None:
@@ -172,13 +192,28 @@ class PulsarTransaction:
                 outgoing.close()
         self._rows += router.rows
 
-    def commit(self) -> Committed:
-        """Make all rows visible. A second call returns the result of the first.
+    def join(self, participant: Participant) -> None:
+        """Let a consumer take part, whose acknowledgements count with the commit. `consumer.ack(.., txn=..)` calls this. Raises
+        OptionError after the end, or after a commit whose outcome is unknown.
+        """
+        self._check_open("take acknowledgements")
+        if self._prepared:
+            raise OptionError(
+                f"The transaction {self.id} is being committed.", advice="Call commit() again, then begin another one."
+            )
+        if participant in self._participants:
+            return
+        participant.begun(self._begun())
+        self._participants.append(participant)
 
-        Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Then nothing
-        is visible. Raises OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again. With an
-        application it also raises VersionConflict for a version below the last committed one, and Fenced if another program of the
-        application has taken over. Then nothing is visible.
+    def commit(self) -> Committed:
+        """Make all rows visible, and let all acknowledgements count. A second call returns the result of the first.
+
+        Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Raises
+        TakenOver if another consumer has taken over the subscription of an acknowledgement. Then nothing is visible. Raises
+        OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again. With an application it also
+        raises VersionConflict for a version below the last committed one, and Fenced if another program of the application has
+        taken over. Then nothing is visible.
         """
         if self._committed is not None:
             return self._committed
@@ -188,14 +223,15 @@ class PulsarTransaction:
         found = True
         if self._id is not None:
             found = self._end_again(self._id) if self._outcome_unknown else self._end(self._id)
-        self._ended = True
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
+        self._finish("committed" if found else "aborted")
         return self._committed
 
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
         try:
             topics = self._topics()
+            self._prepare(txn)
             if self._application.name is not None:
                 return self._end_version(topics)
             recorded = record_places(self._client, txn, topics)
@@ -208,29 +244,36 @@ class PulsarTransaction:
                     f"The Pulsar transaction {txn.text} was not committed, because the broker was lost before: {error.message}",
                     advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
                 ) from error
+            if isinstance(error, TransactionEnded):
+                raise self._timed_out(error) from error
             raise
         self._end_again(txn)
         settle_all(self._client, topics, recorded)
         return True
 
+    def _prepare(self, txn: TxnId) -> None:
+        """Let the consumers write their acknowledgements into the transaction. After that it takes no more of them."""
+        for one in self._participants:
+            one.prepare(self, txn)
+        self._prepared = True
+
     def _end_again(self, txn: TxnId) -> bool:
         """Ask the broker to commit, also if it was asked before. Return True."""
+        self._commit_sent = True
         try:
             self._client.end(txn, commit=True)
         except TransactionEnded as error:
-            self._ended = True
-            if self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND:
+            forgotten = self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND
+            self._finish(None if forgotten else "aborted")
+            if forgotten:
                 raise OutcomeUnknown(
                     f"It is unknown whether the Pulsar transaction {txn.text} is committed: the broker has forgotten it.",
                     advice="Look for its rows before you run it again."
                     if self._application.name is None
                     else "Run it again with the same app and version: that learns it, and writes nothing twice.",
                 ) from error
-            raise TxnConflict(
-                f"The Pulsar transaction {txn.text} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
-                advice="Nothing of it is visible. Run it again, with a longer timeout.",
-            ) from error
-        except (ConnectionLost, TimedOut) as error:
+            raise self._timed_out(error) from error
+        except (ConnectionLost, TimedOut, Retriable) as error:
             self._outcome_unknown = True
             raise OutcomeUnknown(
                 f"It is unknown whether the Pulsar transaction {txn.text} is committed: {error.message}",
@@ -238,11 +281,18 @@ class PulsarTransaction:
             ) from error
         return True
 
+    def _timed_out(self, error: TransactionEnded) -> TxnConflict:
+        return TxnConflict(
+            f"The Pulsar transaction {self.id} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+            advice="Nothing of it is visible. Run it again, with a longer timeout.",
+        )
+
     def _end_version(self, topics: Sequence[Topic]) -> bool:
         """Commit a version of the application. Return False if it was committed before."""
         assert self._opened is not None
         recorded: dict[str, Opened] = {}
         txn, url = self._opened.txn, self._client.url
+        self._commit_sent = True
         try:
             committed = commit_version(
                 lambda: auth.connect(url).patient(),
@@ -277,9 +327,25 @@ class PulsarTransaction:
         """
         if self._ended:
             return
+        outcome: Outcome | None = None if self._commit_sent else "aborted"  # without a commit it can only be aborted
+        try:
+            self._ended = True
+            if self._id is not None:
+                self._client.end(self._id, commit=False)
+            outcome = "aborted"
+        except TransactionEnded as error:
+            if self._commit_sent and error.code != TRANSACTION_NOT_FOUND:
+                outcome = "committed"
+            raise
+        finally:
+            self._finish(outcome)
+
+    def _finish(self, outcome: Outcome | None) -> None:
+        """Close what is open, and tell the consumers the outcome, once. None: not known."""
         self._ended = True
-        if self._id is not None:
-            self._client.end(self._id, commit=False)
+        participants, self._participants = self._participants, []
+        for one in participants:
+            one.ended(self, self._id, outcome)
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction, unless it has ended. If the abort shows how the transaction has ended, add this to `error` as a

@@ -370,7 +370,7 @@ def test_a_commit_of_a_version_whose_reply_is_lost_can_be_asked_for_again(
 @pulsar_only
 def test_acknowledgements_blocks_and_options_that_do_not_fit_are_refused(cluster: PulsarCluster, names: tuple[str, str]) -> None:
     with cluster.transaction() as txn:
-        with pytest.raises(NotAllowed, match="acknowledgements are not a part of it yet") as refused:
+        with pytest.raises(NotAllowed, match="reads acknowledge nothing there") as refused:
             txn.read(None, names[0], subscription="s")  # type: ignore[arg-type]
         assert "startingOffsets" in refused.value.advice
         with pytest.raises(NotAllowed):

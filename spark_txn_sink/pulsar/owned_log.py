@@ -1,0 +1,130 @@
+"""A log of one owner: a topic of one segment that only one producer writes.
+
+A durable subscription protects the last checkpoint and the records after it from retention. A reader begins at the position of the
+subscription. So a recovery reads only the records from the last checkpoint on, however long the history is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import ConnectionLost
+from pulsar_protocol.layout import Position
+from pulsar_protocol.producer import Access, Producer
+from pulsar_protocol.reader import entries
+from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.control import ControlDamaged
+
+R = TypeVar("R")
+SUBSCRIPTION: Final = "txnsegment-control"
+WAIT_SECONDS: Final = 1.0
+"""How long a read waits for the next record. If an open transaction holds the record back, the caller aborts it and reads on."""
+
+
+def owned_name(kind: str, owner: str, topic: str) -> str:
+    """Return the name of a log. `kind`: `control` or `acks`. `owner`: an application or a subscription. `topic`: a data topic, in
+    whose namespace the log is.
+    """
+    tenant, namespace, _ = topic.partition("://")[2].split("/", 2)
+    digest = hashlib.sha256(f"{owner}\n{topic}".encode()).hexdigest()[:32]
+    return f"topic://{tenant}/{namespace}/__txnsegment_{kind}_{digest}"
+
+
+@dataclass(frozen=True)
+class Codec(Generic[R]):
+    """The bytes of records. `decode` raises ControlDamaged."""
+
+    encode: Callable[[R], bytes]
+    decode: Callable[[bytes], R]
+
+
+class OwnedLog(Generic[R]):
+    """The log. It has a connection of its own, because a broker ends the connection of a producer that was fenced. `access`:
+    `fencing` ends the producer of the owner before; `exclusive` fails while there is one.
+
+    Raises the errors of `pulsar_protocol`.
+    """
+
+    def __init__(
+        self, connect: Callable[[], PulsarClient], name: str, admin_url: str | None, codec: Codec[R], access: Access
+    ) -> None:
+        self.name = name
+        self._connect, self._admin_url, self._codec, self._access = connect, admin_url, codec, access
+        self._client: PulsarClient | None = None
+        self._producer: Producer | None = None
+        self._segment: str | None = None
+
+    def own(self, first: R) -> Position:
+        """Become the only producer, write a first record, and return its position. Raises Fenced if the access is `exclusive` and
+        another producer exists.
+        """
+        self.drop()
+        segment = self._where()
+        with self._cursor(segment):  # makes the subscription before the first record, so that retention keeps it
+            self._producer = Producer(self._opened(), segment, access=self._access)
+        return self.append(first)
+
+    @property
+    def owned(self) -> bool:
+        """Whether neither the broker nor the end of the connection has closed the producer."""
+        return self._producer is not None and self._producer.alive
+
+    def read(self, to: Position) -> Iterator[tuple[Position, R]]:
+        """Yield the readable records from the last checkpoint to a position. If no more records are readable, wait a moment for
+        them, then end.
+        """
+        segment = self._where()
+        with self._cursor(segment) as cursor:
+            start = cursor.position
+        for position, entry in entries(self._opened(), segment, start, to, idle_seconds=WAIT_SECONDS):
+            for message in entry.messages():
+                yield position, self._codec.decode(message.value or b"")
+
+    def append(self, record: R, txn: TxnId | None = None) -> Position:
+        """Write a record and wait for its receipt."""
+        if self._producer is None:
+            raise ConnectionLost(f"The producer of {self.name} was closed.", advice="Take over again.")
+        return self._producer.send([Message(self._codec.encode(record))], txn)
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        """End a transaction. Raises TransactionEnded if it has ended in the other way, or is not known."""
+        self._opened().end(txn, commit=commit)
+
+    def keep_from(self, position: Position) -> None:
+        """Let later reads begin after a position."""
+        with self._cursor(self._where()) as cursor:
+            cursor.acknowledge(position)
+
+    def drop(self) -> None:
+        """Close the producer and its connection, so that the next `own` makes new ones."""
+        if self._client is not None:
+            self._client.close()
+        self._client = self._producer = None
+
+    def _opened(self) -> PulsarClient:
+        if self._client is None:
+            self._client = self._connect()
+        return self._client
+
+    def _cursor(self, segment: str, subscription: str = SUBSCRIPTION) -> Consumer:
+        """Return a consumer of the durable subscription of a segment. It is open for a moment only, and receives no messages."""
+        return Consumer.durable(self._opened().broker_of(segment), segment, subscription)
+
+    def _where(self) -> str:
+        """Return the segment of the log. Raises ControlDamaged if the topic was split."""
+        if self._segment is None:
+            layout = found_or_created(self._opened(), self.name, self._admin_url, 1)
+            if len(layout.segments) != 1:
+                raise ControlDamaged(
+                    f"The control topic {self.name} was split or merged: it has {len(layout.segments)} segments.",
+                    advice="Switch automatic splits off for its namespace; go on with a new txnAppId, checkpoint or subscription.",
+                )
+            (only,) = layout.segments.values()
+            self._segment = only.name
+        return self._segment

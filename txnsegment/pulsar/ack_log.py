@@ -1,0 +1,279 @@
+"""Reads and writes the log of acknowledgements of one subscription (`ack_records`) for the one consumer that owns it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from metadata.records.row_ranges import NONE, minus
+from pulsar_protocol import auth
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
+from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.committing import NO_PRODUCER, resolved
+from spark_txn_sink.pulsar.control import Outcome, TakenOver
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
+from txnsegment.pulsar.ack_records import (
+    Aborted,
+    Acked,
+    Begin,
+    Checkpoint,
+    Done,
+    Moved,
+    Positions,
+    Record,
+    Recovery,
+    RowsBySegment,
+    State,
+    Take,
+    after,
+    decode,
+    encode,
+    joined,
+)
+
+log = logging.getLogger("txnsegment.consumer.pulsar")
+
+CHECKPOINT_EVERY: Final = 100
+"""The number of records after which the owner writes a checkpoint."""
+TRIES: Final = 3
+BUSY_SECONDS: Final = 3.0
+"""How long a new consumer waits for the end of another one. A broker learns of the end of a process a moment after it."""
+PATIENCE_SECONDS: Final = 60.0
+"""The time for which an outcome is asked for again, and the records of the log are waited for."""
+
+
+class SubscriptionBusy(TakenOver):
+    """Another consumer has the subscription."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`pause` waits a number of seconds. `now`: a monotonic clock in seconds."""
+
+    pause: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+
+
+def ack_log_name(topic: str, subscription: str) -> str:
+    """Return the name of the log of a subscription. `topic`: its full name."""
+    return owned_name("acks", subscription, topic)
+
+
+def has_log(client: PulsarClient, topic: str, subscription: str) -> bool:
+    """Return whether a consumer was made for a subscription."""
+    try:
+        client.layout(ack_log_name(topic, subscription))
+    except TopicMissing:
+        return False
+    return True
+
+
+def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:
+    """Return the log of a subscription. It is created at its first use, if it does not exist. Creating it needs Pulsar's REST
+    interface.
+    """
+    codec: Codec[Record] = Codec(encode, decode)
+    admin = os.environ.get(ADMIN_VARIABLE, "").strip() or None
+    name = ack_log_name(topic, subscription)
+    records = OwnedLog(lambda: auth.connect(url).patient(), name, admin, codec, "exclusive")
+    return AckLog(records, f"the subscription {subscription!r} of {topic}", clock)
+
+
+class AckLog:
+    """The acknowledgements of one subscription, for its only consumer. `what`: subscription and topic, for errors.
+
+    After an error of the connection it takes over again and reads what the log has. It never writes an acknowledgement again
+    without this. Raises SubscriptionBusy, TakenOver, ControlDamaged, the errors of the connection.
+    """
+
+    def __init__(self, records: OwnedLog[Record], what: str, clock: Clock) -> None:
+        self._log, self._what, self._clock = records, what, clock
+        self._consumer = uuid.uuid4().hex
+        self._state: State | None = None
+        self._had = False
+        """Whether this consumer has owned the log before."""
+        self._replaced = False
+        """Whether another consumer has taken over. Then this one gives up for good."""
+        self._last: Position | None = None
+        """The position of the last record that this consumer wrote."""
+        self._begun: set[TxnId] = set()
+        """The open transactions with a `begin` and without a `done`."""
+        self._prepared: set[TxnId] = set()
+        """The transactions with a `done` whose end is not known to this object."""
+
+    def state(self) -> State:
+        """Return what is acknowledged. Take over if that is needed."""
+        deadline = self._clock.now() + PATIENCE_SECONDS
+        while not self._replaced:
+            if self._state is not None and self._log.owned:
+                return self._state
+            try:
+                self._take()
+            except NO_PRODUCER:
+                if self._clock.now() > deadline:
+                    raise
+                self._clock.pause(0.2)
+        raise self._taken_over()
+
+    def move(self, rows: RowsBySegment, sent: Positions) -> None:
+        """Record that exactly these rows are acknowledged. May be repeated after an error."""
+        self.state()
+        self._append(Moved(rows, sent))
+
+    def acknowledge(self, rows: RowsBySegment) -> None:
+        """Record that these rows are acknowledged, too. After a lost reply the log tells whether it has them."""
+        tries = 0
+        while True:
+            try:
+                done = self.state().rows
+                left = {name: more for name, found in rows.items() if (more := minus(found, done.get(name, NONE)))}
+                if not left:
+                    return
+                return self._append(Acked(left))
+            except NO_PRODUCER:
+                self.forget()
+                tries += 1
+                if tries == TRIES:
+                    raise
+                self._clock.pause(0.2 * tries)
+
+    def begin(self, txn: TxnId) -> None:
+        """Record that a transaction may have acknowledgements, before it has any. If this program ends without an end of the
+        transaction, the next consumer aborts it at once.
+        """
+        self._begun.add(txn)
+        tries = 0
+        while True:
+            try:
+                self.state()
+                return self._append(Begin(txn))
+            except NO_PRODUCER:
+                self.forget()
+                tries += 1
+                if tries == TRIES:
+                    self._begun.discard(txn)
+                    raise
+                self._clock.pause(0.2 * tries)
+            except BaseException:
+                self._begun.discard(txn)
+                raise
+
+    def prepare(self, txn: TxnId, rows: RowsBySegment) -> None:
+        """Write acknowledgements into a transaction, which the caller then commits. After an error the caller must abort it."""
+        self.state()
+        self._begun.discard(txn)
+        self._prepared.add(txn)
+        try:
+            self._last = self._log.append(Done(txn, rows), txn)
+        except PulsarError:
+            self.forget()
+            raise
+
+    def ended(self, txn: TxnId, rows: RowsBySegment, outcome: Outcome | None) -> None:
+        """Take note of how a transaction ended. None: not known. If it was not committed, the log is read again before the next
+        use, which records the outcome.
+        """
+        self._begun.discard(txn)
+        if txn not in self._prepared:
+            return
+        self._prepared.discard(txn)
+        if outcome != "committed":
+            self.forget()
+        elif self._state is not None:
+            self._state = replace(self._state, rows=joined(self._state.rows, rows))
+
+    def checkpoint(self, rows: RowsBySegment, sent: Positions) -> None:
+        """Write a checkpoint if there are many records. An error is only logged, because nothing depends on it. `rows`: the
+        acknowledged rows, without those of segments that do not exist any more. `sent`: see `State`.
+        """
+        state = self._state
+        if state is None or self._last is None or state.records < CHECKPOINT_EVERY or self._begun or self._prepared:
+            return
+        before, self._state = self._last, replace(state, rows=dict(rows), sent=dict(sent))
+        try:
+            self._append(Checkpoint(self._state))
+            self._log.keep_from(before)
+        except PulsarError as error:
+            log.warning("no checkpoint of the acknowledgements of %s: %s", self._what, error.message)
+            self.forget()
+
+    def forget(self) -> None:
+        """Give up the ownership. The next call takes over again."""
+        self._state = None
+        self._log.drop()
+
+    def close(self) -> None:
+        self.forget()
+
+    # --- the steps ---
+
+    def _append(self, record: Record) -> None:
+        """Write a record. Raises Fenced if it does not follow the last one of this consumer: then another consumer may have written
+        in between. (A broker of version 5.0.0-M1 accepts both of two exclusive producers that are opened at the same time.)
+        """
+        assert self._state is not None
+        before, self._last = self._last, self._log.append(record)
+        if before is None or self._last != Position(before.ledger, before.entry + 1):
+            self.forget()
+            raise Fenced(f"A record of the acknowledgements of {self._what} does not follow the last one.", advice="Try again.")
+        self._state = after(self._state, record)
+
+    def _take(self) -> None:
+        """Become the only producer, read the log up to the own `take`, and abort what earlier consumers have left."""
+        self._state = None
+        until = self._own()
+        deadline = self._clock.now() + PATIENCE_SECONDS
+        outcomes: dict[TxnId, Outcome | None] = {}
+        while True:
+            recovery, complete = Recovery(self._begun, outcomes), False
+            for position, record in self._log.read(until):
+                recovery.read(record)
+                for txn in recovery.leftovers():
+                    outcomes[txn] = resolved(
+                        self._log.end, txn, pause=self._clock.pause, now=self._clock.now, patience=PATIENCE_SECONDS
+                    )
+                complete = complete or position >= until
+            if complete:
+                break
+            if self._clock.now() > deadline:
+                raise TimedOut(
+                    f"The acknowledgements of {self._what} could not be read up to {until.text} within {PATIENCE_SECONDS:g} s.",
+                    advice="An open transaction of another program holds back its records. It ends by its timeout.",
+                )
+        found = recovery.finish()
+        if self._had and recovery.owner_before() != self._consumer:
+            self._replaced = True
+            self.forget()
+            raise self._taken_over()
+        self._had = True
+        self._state, self._last = found, until
+        if aborted := recovery.newly_aborted():
+            self._append(Aborted(aborted))
+
+    def _taken_over(self) -> TakenOver:
+        return TakenOver(
+            f"Another consumer has taken over {self._what} since this one lost its connection.",
+            advice="It gets the rows that were not acknowledged. Close this consumer. Nothing more was acknowledged by it.",
+        )
+
+    def _own(self) -> Position:
+        """Become the only producer. Raises SubscriptionBusy."""
+        deadline = self._clock.now() + BUSY_SECONDS
+        while True:
+            try:
+                return self._log.own(Take(self._consumer))
+            except Fenced as error:
+                if self._clock.now() >= deadline:
+                    self.forget()
+                    raise SubscriptionBusy(
+                        f"Another consumer has {self._what}.",
+                        advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
+                    ) from error
+                self._clock.pause(0.1)

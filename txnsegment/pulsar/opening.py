@@ -1,0 +1,81 @@
+"""Opens the consumer of a subscription of a Pulsar topic, and creates the subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from metadata.common.errors import OptionError, SubscriptionNotFound
+from metadata.records.names import topic_name
+from metadata.topics.subscriptions import checked
+from pulsar_protocol.client import PulsarClient
+from spark_txn_source.pulsar.holding import AUTO
+from txnsegment.pulsar.ack_log import AckLog, Clock, ack_log, has_log
+from txnsegment.pulsar.consumer import PulsarConsumer
+from txnsegment.pulsar.feeding import Feeding, Where, place_rows, read_options, rows_before, starting
+from txnsegment.pulsar.refused import rest
+from txnsegment.pulsar.subscriptions import PulsarSubscriptions
+
+_CLOCK: Final = Clock()
+
+
+def open_consumer(
+    client: PulsarClient,
+    subscriptions: PulsarSubscriptions,
+    topic: str,
+    subscription: str,
+    *,
+    start: Where | None,
+    columns: Sequence[str] | None,
+    value_format: str,
+    schema_version: int | None,
+    clock: Clock = _CLOCK,
+) -> PulsarConsumer:
+    """Return the consumer (see `PulsarCluster.consumer`)."""
+    full = topic if topic.startswith("persistent://") else str(topic_name(topic))
+    name = checked(subscription)
+    if name.lower() == AUTO:
+        raise OptionError(f"A subscription cannot have the name {name!r}.", advice="Spark's reads use it. Take another one.")
+    if start is not None:
+        starting(start)
+    options = read_options(
+        client.url,
+        full,
+        subscription=name,
+        columns=None if columns is None else ",".join(columns),
+        valueFormat=value_format,
+        schemaVersion=None if schema_version is None else str(schema_version),
+    )
+    feeding = Feeding(options, full)
+    acks = ack_log(client.url, full, name, clock)
+    try:
+        if not has_log(client, full, name):
+            rest(f"The first consumer of the subscription {name!r} of {full}")
+            if start is None and subscriptions.positions(full, name) is None:
+                raise _missing(full, name)
+        if not acks.state().exists:
+            _create(acks, subscriptions, full, name, start)
+        return PulsarConsumer(feeding, acks, full, name, clock)
+    except BaseException:
+        acks.close()
+        feeding.close()
+        raise
+
+
+def _create(acks: AckLog, subscriptions: PulsarSubscriptions, topic: str, name: str, start: Where | None) -> None:
+    """Write into a new log where the subscription begins: where its cursors are, or at `start` if it has none. The cursors are made
+    after this. So a subscription whose creation was interrupted is created at `start` by the next consumer.
+    """
+    found = subscriptions.positions(topic, name)
+    if found is not None:
+        acks.move({segment: rows for segment, place in found.items() if (rows := place_rows(place))}, {})
+    elif start is None:
+        raise _missing(topic, name)
+    else:
+        acks.move(*rows_before(read_options(subscriptions.url, topic), start))
+
+
+def _missing(topic: str, name: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(
+        f"{topic} has no subscription {name}.", advice="Give start=earliest or start=latest to create it, or correct the name."
+    )
