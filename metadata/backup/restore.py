@@ -118,14 +118,12 @@ class Restoration:
             claim = self._put(claim, some)
         for prefix, first in self._logs():
             skip(self.store, prefix, first)
-        restoring = Restoring.of(claim)
-        self._take_over(restoring)
+        self._take_over(restoring := Restoring.of(claim))
         wait_for_deletes(self.storage, self.clock)
         self._check_taken(restoring)
         self._check_files(records, changed=True)  # a sweep of the old cluster may have deleted files before its root was taken over
         clock_looks.look(self.store, self.clock)  # the first observation of the clock: elapsed time is measured from here
-        claim = self._put(claim, [self._cluster_record(claim)])
-        self._release(claim)
+        self._release(self._put(claim, [self._cluster_record(claim)]))
         return done
 
     def check(self) -> None:
@@ -164,11 +162,10 @@ class Restoration:
 
     def _logs(self) -> list[tuple[Prefix, int]]:
         """Return each log with its next number after the restore. The transaction log of the marker-based model is always one of
-        them, even if the backup has no such log, because the lost cluster may have allocated ids from it after the backup.
+        them: the lost cluster may have allocated ids from it after the backup, even if the backup has no such log.
         """
-        marked = [in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
-        heading = self.backup.heading
-        return [(paths.LOG, heading.following), *((prefix, heading.in_stream_following) for prefix in marked)]
+        logs, heading = (p for kept in self.backup.records for p in in_stream.logs(kept)), self.backup.heading
+        return [(paths.LOG, heading.following), *((p, heading.in_stream_following) for p in (in_stream.TRANSACTIONS, *logs))]
 
     def _cluster_record(self, claim: Record) -> Kept:
         heading, restoring = self.backup.heading, Restoring.of(claim)
