@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from pulsar_protocol.batches import Message, Rows, batch_payload, check_end, message_of, parse_rows, single, text_key
+from pulsar_protocol.batch_payloads import batch_payload, text_key
+from pulsar_protocol.batches import Message, Rows, check_end, message_of, parse_rows, single
 from pulsar_protocol.errors import NotSupported, ProtocolError
 from pulsar_protocol.frames import decode_entry, encode_entry
 from pulsar_protocol.layout import Position
@@ -133,7 +134,7 @@ def encode_batch(
 
 
 def _payload(messages: Sequence[Message] | Rows, sequence: int) -> bytes:
-    """Return the payload of a batch. `batches.batch_payload` makes the same bytes of plain rows, faster."""
+    """Return the payload of a batch. `batch_payloads.batch_payload` makes the same bytes of plain rows, faster."""
     if isinstance(messages, Rows) and messages.plain:
         return batch_payload(messages, sequence)
     pieces = []

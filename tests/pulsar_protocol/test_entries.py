@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgers.errors import TxnSegmentError
-from pulsar_protocol.batches import batch_payload, parse_rows
+from pulsar_protocol.batch_payloads import batch_payload
+from pulsar_protocol.batches import parse_rows
 from pulsar_protocol.entries import MAX_BYTES, Compression, Entry, Message, Rows, encode_batch, parse
 from pulsar_protocol.errors import NotSupported, ProtocolError
 from pulsar_protocol.frames import encode_entry

@@ -38,7 +38,7 @@ def test_backup_and_restore(cluster: Cluster, url: str, tmp_path: Path) -> None:
     assert "is not empty" in run(url, "restore", file, code=1).stderr
     restored = run(other, "restore", file).stdout
     assert restored.endswith(
-        f"into {other}, over the ledgers in {cluster.ledgers}: everything up to log number 1. The next number is 10000000000. "
+        f"into {other}, over the ledgers in {cluster.ledgers}: everything up to log number 1. The next number is 1000000000000000. "
         "The cluster of the backup cannot be opened any more.\n"
     )
     assert json.loads(run(other, "topics", "read", "t", "--json").stdout.splitlines()[1]) == {"n": 2}
