@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,9 +19,19 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import MAX_BYTES, Compression, Message, Rows, encode_batch
-from pulsar_protocol.errors import ConnectionLost, MessageTooLarge, PulsarError, TimedOut, TopicTerminated, broker_error, late_send
+from pulsar_protocol.errors import (
+    ConnectionLost,
+    MessageTooLarge,
+    PulsarError,
+    Retriable,
+    TimedOut,
+    TopicTerminated,
+    broker_error,
+    late_send,
+)
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
+from pulsar_protocol.retries import repeat
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
@@ -216,10 +227,16 @@ class Producer:
     def _check_not_sealed(self) -> None:
         """Raise TopicTerminated if the segment is sealed. A broker that seals a segment first closes its producers, and does not
         say why. An attempt to open another producer shows whether the segment is sealed. A producer without shared access makes no
-        such attempt, because the attempt could end another producer.
+        such attempt, because the attempt could end another producer. While the broker seals the segment it refuses every producer
+        as Retriable, so the attempt is repeated until the broker says what the segment is.
         """
         if self._access == "shared":
-            Producer(self._client, self.topic, seconds=self._seconds).close()
+            repeat(
+                lambda left: Producer(self._client, self.topic, seconds=left).close(),
+                self._seconds,
+                stop=threading.Event(),
+                when=lambda error: isinstance(error, Retriable),
+            )
 
     def _next(self, deadline: float) -> Delivery:
         try:
