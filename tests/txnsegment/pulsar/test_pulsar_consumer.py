@@ -537,3 +537,24 @@ def test_what_the_broker_deletes_after_its_acknowledgement_is_no_loss(
         assert ids(taken(consumer, 1)) == [7]
         consumer.close()
         assert left(cluster, topic) == [7]
+
+
+# --- versions of an application ---
+
+
+@pytest.mark.parametrize("how", ["begin", "transaction"])
+def test_acknowledgements_of_a_version_count_with_it_and_not_if_it_is_skipped(cluster: PulsarCluster, topic: str, how: str) -> None:
+    """The first run of version 1 is committed with its acknowledgement. Its repetition is skipped: its row is not written, and the
+    row that it acknowledges comes again.
+    """
+    app = f"etl-{uuid.uuid4().hex[:8]}"
+    write(cluster, topic, 1, 2)
+    with cluster.consumer(topic, "s", start="earliest") as consumer:
+        for expected in (False, True):
+            one = next(consumer.messages(timeout=10))
+            with getattr(cluster, how)(app=app, version=1) as txn:
+                txn.append(topic, table(10 + one.value["id"]), key="who")
+                consumer.ack(one, txn=txn)
+                if how == "begin":
+                    assert txn.commit().skipped is expected
+    assert left(cluster, topic) == [2, 11] or left(cluster, topic) == [1, 12]
