@@ -303,7 +303,9 @@ class AtRest:
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
-        """Return how many of the keys `appId topic` have a chosen appId, not a random one (`write-..`, `passing-..`)."""
+        """Return how many of the keys ("<appId> <topic>") have an appId that a program chose. Keys that begin with `write-` or
+        `passing-` have a random appId and are not counted.
+        """
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:

@@ -335,9 +335,10 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Yield the paths of the files that persistent topics name in their snapshots, and in all entries of their logs, visible or
-        not. The caller has listed the files before this call. An entry that leaves the log during the call was trimmed longer ago
-        than the grace period, so its files may be deleted.
+        """Yield the paths of all files that the orphan sweep must keep for persistent topics: those that the topics name in their
+        snapshots, and in all entries of their logs, visible or not. The sweep must list the ledger root before this call. The files
+        of an entry that leaves the log during the call may be missing in the result. This does no harm, because such an entry was
+        trimmed longer ago than the grace period.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:

@@ -121,9 +121,9 @@ class TopicLogs:
         """Call `how` for each topic that still has rows in its own log, and return the readings. Raises TopicNotFound, and the
         errors of `how`.
 
-        `beside`: the earlier reading of the cluster's log in the same read. That reading leaves out the segment of a migrated topic
-        if the segment's rows are to be read from the topic's own log. This method reads such a topic even if its successor is
-        deleted by now.
+        `beside`: the reading of the cluster's log that the caller has made just before. A successor has one segment for the old
+        rows of its persistent topic. If `beside` leaves this segment out, the old rows must come from the persistent topic's own
+        log. So this method also reads the logs of these persistent topics, even if their successors were deleted since.
         """
         left = () if beside is None else _left_out(beside)
         found = [how(self.log(name)) for name in dict.fromkeys([*self.names(), *left])]

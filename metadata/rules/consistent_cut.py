@@ -62,12 +62,11 @@ class Written:
 
 
 def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Cursor:
-    """Return the cursor as of `number`, without claims. It has the acknowledgements of the committed transactions up to `number`,
-    and the plain acknowledgements that were made before the first read.
+    """Return the cursor as of `number`, without claims. `before`, `after`: the cursor as read before and after the log was listed.
 
-    `before`, `after`: the cursor as read before and after the log was listed. Rows that were acknowledged between the two reads
-    count if a transaction up to `number` had claimed them. Raises Moving if an unknown consumer or transaction acknowledged rows
-    between the two reads. Raises Moving also if the cursor was moved back, deleted or created again.
+    The result has all rows that are acknowledged in `before`, and all rows that a transaction claimed there which committed at or
+    below `number`. Raises Moving if other rows were acknowledged between the two reads, if it is not known whether a transaction
+    with claims committed at or below `number`, or if the cursor was moved back, deleted or created again.
     """
     if before.deleted_ms != after.deleted_ms:
         raise Moving("a subscription was created or deleted meanwhile")

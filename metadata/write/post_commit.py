@@ -36,7 +36,7 @@ def finish(store: MetadataStore, log: LiveLog, acks: PendingAcks, txn_id: str, e
     else:
         settled = None if entry is None else made[len(segments)]
         if settled is not None:
-            log.update(Entry(settled.number, settled))  # the share of the sweeping need not read the entry again
+            log.update(Entry(settled.number, settled))  # so the sweep after the commit need not read it again
     if work.acks:
         acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
         rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]

@@ -312,12 +312,12 @@ class Committer:
                     f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted too early.",
                     advice="It took longer than txnTimeoutMs, or another driver has aborted it. Start again; raise the timeout.",
                 ) from error
-            except UNKNOWN as error:
-                if self._now() > deadline:
+            except PulsarError as error:  # also one that does not pass: an earlier request may have committed
+                if not isinstance(error, UNKNOWN) or self._now() > deadline:
                     self._forget()
                     raise OutcomeUnknown(
                         f"It is unknown whether version {work.version} of {work.what} was committed: the coordinator of the "
-                        f"transaction {work.txn.text} did not answer for {self._patience:g} s.",
+                        f"transaction {work.txn.text} gave no answer to the commit: {error.message}",
                         advice="Start again when the broker can be reached. The next run learns it and writes nothing twice.",
                     ) from error
                 self._pause(0.2)

@@ -166,8 +166,8 @@ class Run:
         assert self.acked <= self.ever
 
     def check_all(self) -> None:
-        """Read the rows that were not delivered since the last rewind, first with a loop over messages and then with one over
-        batches. Check that all of these rows were delivered.
+        """Read the remaining rows: two of them in a loop over messages, all others in a loop over batches. Check that every row which
+        was unacknowledged at the last rewind has been delivered since then.
         """
         self.take("break", by_batch=False, count=2)
         self.take("break", by_batch=True, count=1_000_000)

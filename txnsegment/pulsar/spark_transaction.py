@@ -53,7 +53,7 @@ class PulsarSparkTransaction(PulsarTransaction):
         Raises OptionError (the transaction has ended), TopicMissing (the topic of its records does not exist, and there is no REST
         interface to create it), the broker's error.
         """
-        self._check_open("write")
+        self._check_takes("write")
         self._begun()
         assert self._opened is not None
         mine = token(self._opened)

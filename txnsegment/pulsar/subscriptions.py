@@ -95,13 +95,17 @@ class PulsarSubscriptions:
         """
         full, at = _full(topic), _checked_place(where)
         self._existing(full, name)
-        self._move(full, name, at)
-        if has_log(self._client, full, name):
-            acks = ack_log(self._client.url, full, name, Clock())
-            try:
-                acks.move(*rows_before(read_options(self._client.url, full), where))
-            finally:
-                acks.close()
+        if not has_log(self._client, full, name):
+            self._move(full, name, at)
+            return self.describe(full, name)
+        acks = ack_log(self._client.url, full, name, Clock())
+        try:
+            acks.state()  # raises SubscriptionBusy before anything is moved
+            rows = rows_before(read_options(self._client.url, full), where)
+            self._move(full, name, at)
+            acks.move(*rows)
+        finally:
+            acks.close()
         return self.describe(full, name)
 
     def delete(self, topic: str, name: str) -> None:

@@ -19,11 +19,11 @@ from pulsar_protocol.errors import (
     TRANSACTION_NOT_FOUND,
     ConnectionLost,
     PulsarError,
-    Retriable,
     TimedOut,
     TopicTerminated,
     TransactionEnded,
 )
+from pulsar_protocol.errors import Fenced as ProducerFenced
 from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values, codec
@@ -79,7 +79,7 @@ class PulsarTransaction:
         """
         self._client, self._timeout_ms, self._bits, self._application = client, timeout_ms, bits, application
         self._id: TxnId | None = None
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         self._opened: Opened | None = None
         """The record of the opening in the journal; None: there is none yet."""
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
@@ -87,10 +87,8 @@ class PulsarTransaction:
         self._rows = self._bytes = self._turn = 0
         self._committed: Committed | None = None
         self._ended = False
-        self._outcome_unknown = False
-        """Whether a commit was sent and not answered."""
         self._commit_sent = False
-        """Whether a commit was sent."""
+        """Whether a commit may have been sent. Its outcome is then unknown until `commit` or `abort` learns it."""
         self._participants: list[Participant] = []
         self._prepared = False
 
@@ -114,7 +112,7 @@ class PulsarTransaction:
         entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out), OptionError (the
         transaction has ended).
         """
-        self._check_open("append")
+        self._check_takes("append")
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), codec(self._client.schema(name), name)
         try:
@@ -135,9 +133,12 @@ class PulsarTransaction:
             raise
 
     def _begun(self) -> TxnId:
-        """Return the id of the transaction. Begin it at the first call. Raises the broker's error."""
+        """Return the id of the transaction. Begin it at the first call. Raises the errors of the broker, and OptionError if this
+        object has ended.
+        """
         with self._beginning:
             if self._id is None:
+                self._check_open("begin")
                 self._id = self._client.begin(self._timeout_ms)
                 if self._has_journal:
                     try:
@@ -168,7 +169,7 @@ class PulsarTransaction:
         outgoing: Outgoing | None = None
         name = layout.topic
 
-        def now() -> Layout:
+        def newest() -> Layout:
             return self._client.layout(name)
 
         try:
@@ -183,9 +184,9 @@ class PulsarTransaction:
                     for segment, entry in router.full():
                         outgoing.send(segment, entry)
                         if outgoing.refused:
-                            follow(router, outgoing, now)
+                            follow(router, outgoing, newest)
             if outgoing is not None:
-                sent = finish(router, outgoing, now)
+                sent = finish(router, outgoing, newest)
                 self._places = merged([*self._places.items(), (name, sent)])
         finally:
             if outgoing is not None:
@@ -193,17 +194,18 @@ class PulsarTransaction:
         self._rows += router.rows
 
     def join(self, participant: Participant) -> None:
-        """Let a consumer take part, whose acknowledgements count with the commit. `consumer.ack(.., txn=..)` calls this. Raises
-        OptionError after the end, or after a commit whose outcome is unknown.
+        """Let a consumer take part, whose acknowledgements count with the commit. `consumer.ack(.., txn=..)` calls this. If this
+        method raises, the transaction is aborted, because the consumer's log may have a record of it. Raises OptionError after the
+        end, or after a commit was sent.
         """
-        self._check_open("take acknowledgements")
-        if self._prepared:
-            raise OptionError(
-                f"The transaction {self.id} is being committed.", advice="Call commit() again, then begin another one."
-            )
+        self._check_takes("take acknowledgements")
         if participant in self._participants:
             return
-        participant.begun(self._begun())
+        try:
+            participant.begun(self._begun())
+        except BaseException as error:
+            self._abort_after(error)
+            raise
         self._participants.append(participant)
 
     def commit(self) -> Committed:
@@ -220,9 +222,14 @@ class PulsarTransaction:
         self._check_open("commit")
         if self._application.name is not None:
             self._begun()  # a transaction without rows commits its version, too
+        with self._beginning:
+            txn = self._id
+            self._ended = txn is None  # nothing can begin the transaction any more
         found = True
-        if self._id is not None:
-            found = self._end_again(self._id) if self._outcome_unknown else self._end(self._id)
+        if txn is not None and self._commit_sent:
+            self._send_commit(txn, again=True)
+        elif txn is not None:
+            found = self._end(txn)
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
         self._finish("committed" if found else "aborted")
         return self._committed
@@ -235,9 +242,9 @@ class PulsarTransaction:
             if self._application.name is not None:
                 return self._end_version(topics)
             recorded = record_places(self._client, txn, topics)
+        except OutcomeUnknown:
+            raise
         except BaseException as error:
-            if self._outcome_unknown:
-                raise
             self._abort_after(error)
             if isinstance(error, ConnectionLost | TimedOut):
                 raise TxnConflict(
@@ -247,23 +254,25 @@ class PulsarTransaction:
             if isinstance(error, TransactionEnded):
                 raise self._timed_out(error) from error
             raise
-        self._end_again(txn)
+        self._send_commit(txn)
         settle_all(self._client, topics, recorded)
         return True
 
     def _prepare(self, txn: TxnId) -> None:
         """Let the consumers write their acknowledgements into the transaction. After that it takes no more of them."""
+        self._prepared = True
         for one in self._participants:
             one.prepare(self, txn)
-        self._prepared = True
 
-    def _end_again(self, txn: TxnId) -> bool:
-        """Ask the broker to commit, also if it was asked before. Return True."""
+    def _send_commit(self, txn: TxnId, *, again: bool = False) -> None:
+        """Ask the broker to commit. `again`: it was asked before. Only TransactionEnded says that the transaction is not committed.
+        After any other error the outcome is unknown.
+        """
         self._commit_sent = True
         try:
             self._client.end(txn, commit=True)
         except TransactionEnded as error:
-            forgotten = self._outcome_unknown and error.code == TRANSACTION_NOT_FOUND
+            forgotten = again and error.code == TRANSACTION_NOT_FOUND
             self._finish(None if forgotten else "aborted")
             if forgotten:
                 raise OutcomeUnknown(
@@ -273,17 +282,16 @@ class PulsarTransaction:
                     else "Run it again with the same app and version: that learns it, and writes nothing twice.",
                 ) from error
             raise self._timed_out(error) from error
-        except (ConnectionLost, TimedOut, Retriable) as error:
-            self._outcome_unknown = True
+        except PulsarError as error:
             raise OutcomeUnknown(
                 f"It is unknown whether the Pulsar transaction {txn.text} is committed: {error.message}",
                 advice="Call commit() again: it asks the broker, and commits at most once.",
             ) from error
-        return True
 
     def _timed_out(self, error: TransactionEnded) -> TxnConflict:
         return TxnConflict(
-            f"The Pulsar transaction {self.id} was aborted, by its timeout of {self._timeout_ms} ms: {error.message}",
+            f"The Pulsar transaction {self.id} was aborted, by its timeout of {self._timeout_ms} ms or by another program: "
+            f"{error.message}",
             advice="Nothing of it is visible. Run it again, with a longer timeout.",
         )
 
@@ -303,11 +311,10 @@ class PulsarTransaction:
                 lambda: recorded.update(record_places(self._client, txn, topics)),
             )
         except committing.OutcomeUnknown as error:
-            self._outcome_unknown = True
             raise OutcomeUnknown(
                 error.message, advice="Call commit() again, or run the transaction again with the same app and version."
             ) from error
-        except control.TakenOver as error:
+        except (control.TakenOver, ProducerFenced) as error:
             raise Fenced(error.message, advice=error.advice) from error
         except control.VersionRefused as error:
             raise VersionConflict(error.message, advice=error.advice) from error
@@ -322,14 +329,15 @@ class PulsarTransaction:
         return [Topic(topic, places) for topic, places in self._places.items()]
 
     def abort(self) -> None:
-        """Abort the transaction. If the transaction has ended, this call changes nothing. If it raises an error of the broker, the
-        transaction ends by its timeout.
+        """Abort the transaction. If the transaction has ended, this call changes nothing. Raises TransactionEnded if a commit that
+        was sent before has committed it. After any other error of the broker the transaction ends by its timeout.
         """
-        if self._ended:
-            return
+        with self._beginning:
+            if self._ended:
+                return
+            self._ended = True
         outcome: Outcome | None = None if self._commit_sent else "aborted"  # without a commit it can only be aborted
         try:
-            self._ended = True
             if self._id is not None:
                 self._client.end(self._id, commit=False)
             outcome = "aborted"
@@ -341,11 +349,19 @@ class PulsarTransaction:
             self._finish(outcome)
 
     def _finish(self, outcome: Outcome | None) -> None:
-        """Close what is open, and tell the consumers the outcome, once. None: not known."""
+        """End this object, and tell each consumer the outcome, once. None: not known. If a consumer raises an error, the others are
+        told nevertheless, and the first error is raised then.
+        """
         self._ended = True
-        participants, self._participants = self._participants, []
-        for one in participants:
-            one.ended(self, self._id, outcome)
+        errors: list[BaseException] = []
+        while self._participants:
+            try:
+                self._participants[0].ended(self, self._id, outcome)
+            except BaseException as error:
+                errors.append(error)
+            del self._participants[0]
+        if errors:
+            raise errors[0]
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction, unless it has ended. If the abort shows how the transaction has ended, add this to `error` as a
@@ -355,7 +371,7 @@ class PulsarTransaction:
         try:
             self.abort()
         except TransactionEnded as second:
-            if self._outcome_unknown and second.code != TRANSACTION_NOT_FOUND:
+            if second.code != TRANSACTION_NOT_FOUND:
                 error.add_note(f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again.")
             else:
                 error.add_note(f"The broker has ended the Pulsar transaction {self.id} itself ({second}).")
@@ -364,8 +380,17 @@ class PulsarTransaction:
                 f"The abort of the Pulsar transaction {self.id} is unknown ({second}). Its timeout ends it at the latest."
             )
         else:
-            if was_open and self._outcome_unknown:
+            if was_open and self._commit_sent:
                 error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
+
+    def _check_takes(self, verb: str) -> None:
+        """Raise OptionError if the transaction takes nothing more, because it has ended or a commit was begun."""
+        self._check_open(verb)
+        if self._prepared:
+            raise OptionError(
+                f"The transaction {self.id} is being committed: it cannot {verb}.",
+                advice="Call commit() again, then begin another one.",
+            )
 
     def _check_open(self, verb: str) -> None:
         if self._ended:

@@ -20,8 +20,8 @@ ON_TOP = 0.15
 @dataclass(frozen=True)
 class Kind:
     """A kind of fault in the plan. `does`: the fault, by the name that all scenarios use. `says`: the fault in words. `parties`:
-    the parties of which it strikes one; a party that is named twice is struck twice as often; `all`: it strikes no single party.
-    `seconds`: the shortest and the longest duration; both 0 if the duration is not chosen.
+    it strikes one of these parties, which is chosen at random. A party that is named twice is struck twice as often. `("all",)`
+    means that it strikes no single party. `seconds`: the shortest and the longest duration. Both are 0 if the plan chooses none.
     """
 
     name: str

@@ -213,7 +213,7 @@ def test_a_watermark_that_lags_after_a_crash_hides_nothing(
     store = KazooClient(pulsar_broker.zookeeper.hosts)
     store.start()
     try:
-        value = json.dumps({"ledgerId": first.ledger, "entryId": first.entry}).encode()
+        value = json.dumps({"ledgerId": first.ledger, "entryId": first.entry}, separators=(",", ":")).encode()
         store.set(paths.watermark(f"{topic.name.replace('topic:', 'segment:')}/0000-ffff-0").path, value)
     finally:
         store.stop()

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import cast
 
+import pyarrow as pa
 import pytest
 
-from metadata.common.errors import OutcomeUnknown, TxnConflict
+from metadata.common.errors import OptionError, OutcomeUnknown, TxnConflict
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
 from txnsegment.pulsar.transaction import PulsarTransaction
@@ -16,7 +17,9 @@ from txnsegment.pulsar.transaction import PulsarTransaction
 
 class Broker:
     """A stand-in for the client, with the transaction coordinator of a broker. `lost`: the fault of each of the next calls of
-    `end`. Its request is lost, or its reply is lost, or the broker has forgotten the transaction. `state`: the transaction's state.
+    `end`. Its request is lost, or its reply is lost, or the broker has forgotten the transaction. `unknown` and `denied`: the
+    broker carries out the request, and all that the client learns is an UnknownError, or that it may not connect again. `state`:
+    the transaction's state.
     """
 
     def __init__(self, *lost: str) -> None:
@@ -31,6 +34,10 @@ class Broker:
             self.state = wanted
         if lost in ("request", "reply"):
             raise ConnectionLost("The connection broke.")
+        if lost == "unknown":
+            raise broker_error(0, "", "end txn")
+        if lost == "denied":
+            raise broker_error(9, "the token has expired", "connect")
         if self.state == "FORGOTTEN":
             raise broker_error(24, "unknown", "end txn")
         if self.state != wanted:
@@ -43,7 +50,7 @@ def begun(broker: Broker) -> PulsarTransaction:
     return txn
 
 
-@pytest.mark.parametrize("lost", ["request", "reply"])
+@pytest.mark.parametrize("lost", ["request", "reply", "unknown", "denied"])
 def test_a_second_commit_learns_the_outcome(lost: str) -> None:
     broker = Broker(lost)
     txn = begun(broker)
@@ -53,8 +60,9 @@ def test_a_second_commit_learns_the_outcome(lost: str) -> None:
     assert broker.state == "COMMITTED"
 
 
-def test_a_block_that_ends_by_an_unknown_outcome_says_that_the_rows_are_visible() -> None:
-    broker = Broker("reply")
+@pytest.mark.parametrize("lost", ["reply", "unknown", "denied"])
+def test_a_block_that_ends_by_an_unknown_outcome_says_that_the_rows_are_visible(lost: str) -> None:
+    broker = Broker(lost)
     with pytest.raises(OutcomeUnknown) as raised, begun(broker) as txn:
         txn.commit()
     assert broker.state == "COMMITTED"
@@ -85,3 +93,54 @@ def test_a_transaction_that_the_broker_ended_first_is_a_conflict() -> None:
     broker.state = "ABORTED"
     with pytest.raises(TxnConflict, match="timeout of 60000 ms"):
         begun(broker).commit()
+
+
+def test_nothing_is_appended_after_a_commit_was_sent() -> None:
+    """The commit may be there already, and its record of the positions has only the rows before it."""
+    txn = begun(Broker("request"))
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    with pytest.raises(OptionError, match="is being committed: it cannot append"):
+        txn.append("t", pa.table({"value": [b"late"]}))
+    assert txn.commit().txn_id == "0_7"
+
+
+class Consumer:
+    """A stand-in for a consumer. `fails`: the call that raises."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.told = fails, list[object]()
+
+    def begun(self, txn: TxnId) -> None:
+        if self.fails == "begun":
+            raise ConnectionLost("The log of the subscription was lost.")
+
+    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+        pass
+
+    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: object) -> None:
+        self.told.append(outcome)
+        if self.fails == "ended":
+            raise KeyboardInterrupt
+
+
+def test_an_acknowledgement_that_cannot_be_recorded_aborts_the_transaction() -> None:
+    """Otherwise the rows would be committed without it, and the log would have a begin without an end."""
+    broker = Broker()
+    txn = begun(broker)
+    with pytest.raises(ConnectionLost, match="log of the subscription"):
+        txn.join(Consumer("begun"))
+    assert broker.state == "ABORTED"
+    with pytest.raises(OptionError, match="has ended"):
+        txn.commit()
+
+
+def test_every_consumer_is_told_the_outcome_once_though_one_of_them_fails() -> None:
+    txn = begun(Broker())
+    consumers = [Consumer("ended"), Consumer()]
+    for one in consumers:
+        txn.join(one)
+    with pytest.raises(KeyboardInterrupt):
+        txn.abort()
+    txn.abort()
+    assert [one.told for one in consumers] == [["aborted"], ["aborted"]]
