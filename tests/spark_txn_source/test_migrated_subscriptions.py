@@ -27,8 +27,8 @@ from txnsegment.positions import unread
 
 @pytest.fixture
 def bench(tmp_path: Path) -> SparkBench:
-    """A cluster whose log starts above 1,000. Migrated ledgers keep the small ids that they have in their persistent topic's log. So
-    no such id equals a number of the cluster's log.
+    """A cluster whose log starts above 1,000. Migrated ledgers keep the small ids of their persistent topic's log. So no such id
+    equals a number of the cluster's log.
     """
     made = SparkBench(f"file://{tmp_path}")
     made.client.cluster.store.skip(paths.LOG, 1_000)

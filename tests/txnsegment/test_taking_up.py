@@ -166,8 +166,8 @@ class Run:
         assert self.acked <= self.ever
 
     def check_all(self) -> None:
-        """Read the remaining rows: two of them in a loop over messages, all others in a loop over batches. Check that every row which
-        was unacknowledged at the last rewind has been delivered since then.
+        """Read the remaining rows: two of them in a loop over messages, all others in a loop over batches. Check that every row
+        which was unacknowledged at the last rewind has been delivered since then.
         """
         self.take("break", by_batch=False, count=2)
         self.take("break", by_batch=True, count=1_000_000)
