@@ -84,7 +84,7 @@ class PulsarTransaction:
         """The record of the opening in the journal; None: there is none yet."""
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
         """For each topic and segment, the first and last position of the rows."""
-        self._rows = self._bytes = self._turn = 0
+        self._rows = self._bytes = self._turn = self._appending = 0
         self._committed: Committed | None = None
         self._ended = False
         self._commit_sent = False
@@ -115,6 +115,7 @@ class PulsarTransaction:
         self._check_takes("append")
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), codec(self._client.schema(name), name)
+        self._appending += 1
         try:
             self._send(layout, values, batches_of(batches), key)
         except BaseException as error:
@@ -131,6 +132,8 @@ class PulsarTransaction:
                     advice="Nothing of it is visible. Run it again, with a longer timeout.",
                 ) from error
             raise
+        finally:
+            self._appending -= 1
 
     def _begun(self) -> TxnId:
         """Return the id of the transaction. Begin it at the first call. Raises the errors of the broker, and OptionError if this
@@ -220,6 +223,11 @@ class PulsarTransaction:
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
+        if self._appending:
+            raise OptionError(
+                f"The transaction {self.id or ''} cannot commit while append runs.",
+                advice="Commit after append has returned. The rows given to append, and other threads, must not call commit.",
+            )
         if self._application.name is not None:
             self._begun()  # a transaction without rows commits its version, too
         with self._beginning:

@@ -359,7 +359,7 @@ def test_a_commit_of_a_version_whose_reply_is_lost_can_be_asked_for_again(
     monkeypatch.setattr(many_topics, "ControlTopic", Losing)
     txn = cluster.transaction(app=app, version=1)
     quick_write(txn, names[0], 1)
-    with pytest.raises(OutcomeUnknown, match="did not answer for") as raised:
+    with pytest.raises(OutcomeUnknown, match="gave no answer to the commit") as raised:
         txn.commit()
     assert "the same app and version" in raised.value.advice
     monkeypatch.undo()

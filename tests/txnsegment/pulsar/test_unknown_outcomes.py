@@ -144,3 +144,11 @@ def test_every_consumer_is_told_the_outcome_once_though_one_of_them_fails() -> N
         txn.abort()
     txn.abort()
     assert [one.told for one in consumers] == [["aborted"], ["aborted"]]
+
+
+def test_a_commit_while_append_takes_rows_is_refused() -> None:
+    """It would commit the rows that were sent so far."""
+    txn = begun(Broker())
+    txn._appending = 1
+    with pytest.raises(OptionError, match="cannot commit while append runs"):
+        txn.commit()
