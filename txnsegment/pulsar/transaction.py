@@ -66,9 +66,9 @@ class PulsarTransaction:
             consumer.ack(message, txn=txn)
             txn.commit()
 
-    `append` sends the rows at once, and nobody reads them before the commit. If `append` raises after it has read the topic's layout
-    and schema, the transaction is aborted. Before that it has sent nothing, and the transaction stays open. The end of the block
-    aborts a transaction that is not committed. If it is still open after its timeout, the broker aborts it.
+    `append` sends the rows at once, and nobody reads them before the commit. If `append` raises after it has read the topic's
+    layout and schema, the transaction is aborted. Before that it has sent nothing, and the transaction stays open. The end of the
+    block aborts a transaction that is not committed. If it is still open after its timeout, the broker aborts it.
     """
 
     def __init__(
