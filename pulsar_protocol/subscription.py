@@ -18,6 +18,17 @@ PATIENCE_SECONDS: Final = 60.0
 """The time for which requests are repeated while a broker is away."""
 
 
+def all_but(position: Position) -> Position:
+    """Return the position just before an entry. A reader acknowledges up to there when it has read the entry, so that the broker
+    keeps the ledger of the entry. For the first entry of a ledger the broker may delete the earlier ledgers.
+
+    If all entries of a ledger were acknowledged, the broker could delete it. A reader whose position is in a deleted ledger cannot
+    know whether the ledger had more entries. The cursor does not tell: the broker moves it to the beginning of the next ledger. The
+    cursor is there as well if the subscription was made again, or if somebody skipped entries.
+    """
+    return Position(position.ledger, position.entry - 1)
+
+
 class Subscription:
     """A subscription of a topic. One thread at a time may use it. `close` ends the consumers of this object. The subscription stays
     at the broker.

@@ -147,8 +147,8 @@ SOURCE: Final = OptionTable(
             others.SUBSCRIPTION,
             values="name, or `auto`",
             meaning="A durable subscription that keeps unread entries from retention. It is made if it does not exist, and moves "
-            "as batches end. `auto`: one for each query, whose name is in the query's offsets. The positions of the stream are in "
-            "its checkpoint, and not in the subscription.",
+            "as batches end. It keeps the last entry that was read. `auto`: one for each query, whose name is in the query's "
+            "offsets. The positions of the stream are in its checkpoint, and not in the subscription.",
             only="stream",
             why="a batch acknowledges nothing",
         ),

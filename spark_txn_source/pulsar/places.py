@@ -82,7 +82,8 @@ class Places:
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
         """Raise DataLoss if retention may have removed entries after a start. A read from the beginning of a segment (EARLIEST)
-        begins at the first entry that is kept, so it loses nothing.
+        begins at the first entry that is kept, so it loses nothing. A subscription keeps the last entry that was read
+        (`pulsar_protocol.subscription.all_but`), so its ledger is not gone.
         """
         places = {name: place for name, place in starts.items() if place != EARLIEST}
         for name, before in each(places, lambda name: self._segment(name).before_first()).items():

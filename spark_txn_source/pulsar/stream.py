@@ -16,7 +16,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.sent_reader import SentLog
-from pulsar_protocol.subscription import Subscription
+from pulsar_protocol.subscription import Subscription, all_but
 from pulsar_protocol.succession import ended_at, families, readable, unread
 from pulsar_protocol.whole_cuts import WholeCuts
 from spark_txn_source.pulsar.columns import Part, part_of
@@ -50,6 +50,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged: dict[str, Position] = {}
         self.ended: frozenset[str] = frozenset()
         """The segments that had ended at the start of the last plan. If nothing was to read, its end does not name them."""
+        self._ended_at: dict[str, Position] = {}
+        """The positions at which the segments of `ended` had ended. A broker may delete such a segment before a plan has rows."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the planning needs. Spark pickles the reader for its tasks."""
@@ -118,6 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, found = self._options, self._layout()
         given = PulsarOffset.of_json(start)
         given.check_topic(options.topic)
+        given = replace(given, ended=given.ended | self._known_ended(given))
         offset = self._holding.named(without_gone(given, found, fail_on_data_loss=options.fail_on_data_loss))
         if not given.is_initial or not self._holding.is_auto:
             self._holding.hold(given, [one.name for one in unread(found, offset.ended)])
@@ -132,6 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = whole.newest(found, offset.segments, offset.ended, cuts)
         self.ended = newest.ended
         at = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
+        self._ended_at |= {name: at[name] for name in newest.ended}
         ends = {one.name: newest.positions[one.name] for one in readable(found, newest.ended)}
         ends = {name: end for name, end in ends.items() if end > at[name]}
         if not ends:
@@ -146,6 +150,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         chosen = whole.limited(newest, at | ends)
         sent = whole.sent.needed_after(at | chosen)
         return replace(self._moved(found, offset, chosen, newest.ended, cuts), sent=sent).to_json()
+
+    def _known_ended(self, offset: PulsarOffset) -> frozenset[str]:
+        """Return the segments of the offset that an earlier plan has found to have ended at the same position."""
+        return frozenset(name for name, place in offset.segments.items() if self._ended_at.get(name) == place)
 
     def _moved(
         self, found: Layout, offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], cuts: Mapping[str, Cut]
@@ -233,10 +241,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _done(self, name: str, position: Position, offset: PulsarOffset) -> Position:
         """Return the last entry of a segment that may be acknowledged. If the segment was read to its end, this is the last entry
-        of the segment, which may belong to an aborted transaction.
+        of the segment, which may belong to an aborted transaction. Otherwise it is the one before the last entry that was read: so
+        the broker keeps the ledger of the last one, and the segment, while the stream may go on there (`Places.check_kept`).
         """
+        if name not in offset.ended:
+            return all_but(position)
         known = self._cuts.get(name)
-        return max(position, known.last) if known is not None and name in offset.ended else position
+        return position if known is None else max(position, known.last)
 
     def stop(self) -> None:
         """Close the consumers of the subscription, and the connection to ZooKeeper. The client stays open, because all queries of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from metadata.common.errors import DataLoss
 from pulsar_protocol import sent_reader, whole_cuts
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.cut import Cut, Found
@@ -62,6 +63,12 @@ class Line:
     children: tuple[int, ...] = ()
     active: bool = True
     entries: list[Entry] = field(default_factory=list)
+    first: int = 0
+    """How many entries at the beginning the broker has deleted."""
+    newest_ledger: int = 0
+    cursor: Position | None = None
+    """The position up to which the subscription has acknowledged. None: it has no cursor here."""
+    deleted: bool = False
     shown: set[TxnId] = field(default_factory=set)
 
     @property
@@ -70,7 +77,16 @@ class Line:
 
     @property
     def ledger(self) -> int:
-        return self.entries[-1].place.ledger if self.entries else 100 * (self.id + 1)
+        return max(self.newest_ledger, self.entries[-1].place.ledger if self.entries else 100 * (self.id + 1))
+
+    @property
+    def kept_from(self) -> int:
+        """The first ledger that the broker has."""
+        return self.entries[self.first].place.ledger if self.first < len(self.entries) else self.ledger
+
+    @property
+    def is_drained(self) -> bool:
+        return self.cursor is not None and bool(self.entries) and self.entries[-1].place <= self.cursor
 
 
 @dataclass
@@ -133,6 +149,7 @@ class World:
 
     def append(self, line: Line, txn: TxnId | None, value: bytes) -> Position:
         ledger, entry = line.ledger, line.entries[-1].place.entry + 1 if line.entries else 0
+        entry = entry if line.entries and line.entries[-1].place.ledger == ledger else 0
         place = Position(ledger + 1, 0) if line.entries and self.rng.random() < 0.1 else Position(ledger, entry)
         line.entries.append(Entry(place, txn, value))
         return place
@@ -159,6 +176,24 @@ class World:
             parent.active, parent.children = False, tuple(one.id for one in made)
         self.lines[topic] += made
 
+    # --- what the broker deletes ----------------------------------------------------------------------------------------
+
+    def trim(self) -> None:
+        """Close ledgers, and delete the ledgers and sealed segments that the subscription has passed."""
+        for line in self.lines[TOPIC]:
+            if not line.deleted and line.cursor is not None and self.rng.random() < 0.5:
+                line.newest_ledger = line.ledger + (line.active and self.rng.random() < 0.5)
+                self.drop_ledgers(line)
+                line.deleted = not line.active and line.is_drained
+
+    def drop_ledgers(self, line: Line) -> None:
+        """As a broker does, move a cursor at the end of a closed ledger to the beginning of the next one before the deletion."""
+        assert line.cursor is not None
+        left = next((one.place.ledger for one in line.entries if one.place > line.cursor), line.ledger)
+        if left > line.cursor.ledger:
+            line.cursor = Position(left, -1)
+        line.first = sum(1 for one in line.entries if one.place.ledger < left)
+
     def finish(self) -> None:
         """Commit all open transactions, and let each segment apply all decisions."""
         self.is_moving = False
@@ -172,10 +207,10 @@ class World:
 
     def layout(self, topic: str) -> Layout:
         self.moves()
-        found = self.lines[topic]
+        found = [one for one in self.lines[topic] if not one.deleted]
         return Layout(
             topic,
-            len(found),
+            len(self.lines[topic]),
             {one.id: LayoutSegment(one.id, one.name, 0, 0xFFFF, one.active, one.parents, one.children) for one in found},
         )
 
@@ -215,7 +250,7 @@ class Segment:
         return self._line.entries[-1].place if self._line.entries else Position(self._line.ledger, -1)
 
     def before_first(self) -> Position:
-        return Position(100 * (self._line.id + 1), -1)
+        return Position(self._line.kept_from, -1)
 
     def before(self, position: Position) -> Position:
         found = [one.place for one in self._line.entries if one.place < position]
@@ -236,6 +271,25 @@ class Segment:
         return Cut(position, last, not self._line.entries or position >= last or (sealed and every), sealed)
 
 
+class Subscription:
+    """The subscription of a model, with the methods of `pulsar_protocol.subscription.Subscription`."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self.name = world, name
+
+    def hold(self, segments: list[str]) -> None:
+        self.acknowledge(dict.fromkeys(segments, EARLIEST))
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        for name, position in positions.items():
+            line = self._world.line(name)
+            assert not line.deleted
+            line.cursor = max(position, line.cursor or EARLIEST)
+
+    def close(self) -> None:
+        pass
+
+
 # --- readers and what they have read ----------------------------------------------------------------------------------------
 
 
@@ -246,6 +300,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> list[World]:
         monkeypatch.setattr(module, "Segment", lambda client, name: Segment(worlds[-1], name))
     monkeypatch.setattr(sent_reader, "entries", lambda *given: worlds[-1].entries(*given))
     monkeypatch.setattr(places, "each", lambda names, ask: {name: ask(name) for name in sorted(names)})
+    monkeypatch.setattr(stream, "Subscription", lambda client, topic, name: Subscription(worlds[-1], name))
     for module in (stream, batch):
         monkeypatch.setattr(module, "shared_client", lambda url: worlds[-1])
         monkeypatch.setattr(module, "layout", lambda client, topic: worlds[-1].layout(topic))
@@ -253,10 +308,10 @@ def model(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     return worlds
 
 
-def part(start: str, *, streaming: bool) -> Part:
+def part(start: str, *, streaming: bool, **more: str) -> Part:
     given = {"serviceUrl": "pulsar://127.0.0.1:1", "topic": TOPIC, "startingOffsets": start, "valueFormat": "binary"}
     limit = {"maxRowsPerTrigger": "1"} if streaming else {}
-    return Part(PulsarReadOptions.parse(given | limit, streaming=streaming), PulsarColumns(VALUE, VALUE, None))
+    return Part(PulsarReadOptions.parse(given | limit | more, streaming=streaming), PulsarColumns(VALUE, VALUE, None))
 
 
 def rows_of(world: World, tasks: Iterable[object]) -> list[list[Entry]]:
@@ -358,6 +413,99 @@ def committed(world: World) -> set[bytes]:
         for entry in line.entries
         if entry.txn is None or world.transactions[entry.txn].committed
     }
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_stream_with_a_subscription_takes_nothing_that_it_has_read_for_lost(model: list[World], start: str) -> None:
+    """Between batches the broker closes ledgers, and deletes ledgers and sealed segments that the subscription has passed. But it
+    keeps sealed segments without entries: after a restart a stream from `latest` cannot know that they had none.
+    """
+    options, trimmed, deleted = part(start, streaming=True, subscription="s"), 0, 0
+    for seed in range(SEEDS):
+        rng = random.Random(seed)
+        world = World(rng, rng.choice([1, 2, 3]))
+        model.append(world)
+        for _ in range(rng.randrange(STEPS)):
+            world.step()
+        reader = StreamReader({}, VALUE, options)
+        offset = reader.initialOffset()
+        reader.latestOffset(offset, ReadMaxRows(1))
+        skipped = {
+            entry.value
+            for line in world.lines[TOPIC]
+            for entry in line.entries
+            if entry.place <= Position.parse(offset["segments"].get(line.name, "-1:-1"))
+        }
+        read: list[bytes] = []
+        for number in range(60):
+            if number < 30:
+                for _ in range(rng.randrange(8)):
+                    world.step()
+            else:
+                world.finish()
+            if rng.random() < 0.2:
+                reader = StreamReader({}, VALUE, options)
+            end = json.loads(json.dumps(reader.latestOffset(offset, rng.choice([ReadAllAvailable(), ReadMaxRows(1)]))))
+            if end != offset:
+                read += [one.value for task in rows_of(world, reader.partitions(offset, end)) for one in task]
+                reader.commit(end)
+            offset = end
+            world.trim()
+        while (end := json.loads(json.dumps(reader.latestOffset(offset, ReadAllAvailable())))) != offset:
+            read += [one.value for task in rows_of(world, reader.partitions(offset, end)) for one in task]
+            reader.commit(end)
+            offset = end
+        assert len(read) == len(set(read)), f"seed {seed}: rows were read twice"
+        assert set(read) == committed(world) - skipped, f"seed {seed}: rows were lost"
+        trimmed += sum(line.first > 0 for line in world.lines[TOPIC])
+        deleted += sum(line.deleted for line in world.lines[TOPIC])
+    assert min(trimmed, deleted) > SEEDS // 4, "the broker deletes something in many schedules"
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_sealed_segment_that_a_plan_without_rows_found_at_its_end_is_no_loss(model: list[World], start: str, rows: int) -> None:
+    """The broker deletes it, for example because the cursor was at its end before the stream began."""
+    world = World(random.Random(0), 1)
+    model.append(world)
+    (line,) = world.lines[TOPIC]
+    for _ in range(rows):
+        world.send(line, None)
+    options = part(start, streaming=True, subscription="s")
+    reader = StreamReader({}, VALUE, options)
+    offset = reader.initialOffset()
+    if (end := reader.latestOffset(offset, ReadAllAvailable())) != offset:
+        reader.commit(end)
+    world.change(TOPIC, [line], 2)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    line.deleted = True
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    world.send(world.lines[TOPIC][1], None)
+    more = reader.latestOffset(end, ReadAllAvailable())
+    assert [[one.value for one in task] for task in rows_of(world, reader.partitions(end, more))] == [[b"%d" % (rows + 1)]]
+    reader.commit(more)
+
+
+@pytest.mark.parametrize("fault", ["skipped", "made again"])
+def test_unread_rows_that_are_deleted_are_a_loss(model: list[World], fault: str) -> None:
+    """The cursor does not tell: it stands at the beginning of the first ledger that is kept, as after a harmless deletion."""
+    world = World(random.Random(0), 1)
+    model.append(world)
+    (line,) = world.lines[TOPIC]
+    world.send(line, None)
+    options = part("earliest", streaming=True, subscription="s")
+    reader = StreamReader({}, VALUE, options)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    reader.commit(end)
+    world.send(line, None)
+    line.cursor, line.newest_ledger = line.entries[-1].place, line.ledger + 1
+    world.drop_ledgers(line)
+    if fault == "made again":
+        line.cursor = None
+    world.send(line, None)
+    with pytest.raises(DataLoss, match="may be lost"):
+        StreamReader({}, VALUE, options).latestOffset(end, ReadAllAvailable())
 
 
 def test_a_batch_reads_whole_transactions(model: list[World]) -> None:
