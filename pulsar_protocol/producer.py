@@ -23,7 +23,6 @@ from pulsar_protocol.errors import (
     ConnectionLost,
     MessageTooLarge,
     PulsarError,
-    Retriable,
     TimedOut,
     TopicTerminated,
     broker_error,
@@ -31,7 +30,7 @@ from pulsar_protocol.errors import (
 )
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
-from pulsar_protocol.retries import repeat
+from pulsar_protocol.retries import Pauses, growing, repeat
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
@@ -227,16 +226,10 @@ class Producer:
     def _check_not_sealed(self) -> None:
         """Raise TopicTerminated if the segment is sealed. A broker that seals a segment first closes its producers, and does not
         say why. An attempt to open another producer shows whether the segment is sealed. A producer without shared access makes no
-        such attempt, because the attempt could end another producer. While the broker seals the segment it refuses every producer
-        as Retriable, so the attempt is repeated until the broker says what the segment is.
+        such attempt, because the attempt could end another producer.
         """
         if self._access == "shared":
-            repeat(
-                lambda left: Producer(self._client, self.topic, seconds=left).close(),
-                self._seconds,
-                stop=threading.Event(),
-                when=lambda error: isinstance(error, Retriable),
-            )
+            open_shared(self._client, self.topic, seconds=self._seconds).close()
 
     def _next(self, deadline: float) -> Delivery:
         try:
@@ -272,3 +265,12 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def open_shared(
+    client: PulsarClient, topic: str, schema: Schema | None = None, *, seconds: float = ANSWER_SECONDS, pauses: Pauses = growing
+) -> Producer:
+    """Return a producer with shared access. While a broker seals or moves a segment, it refuses every producer as Retriable. So the
+    producer is asked for again, for at most `seconds`, until the broker says what the segment is. Raises as `Producer`.
+    """
+    return repeat(lambda _: Producer(client, topic, schema=schema), seconds, pauses=pauses, stop=threading.Event())

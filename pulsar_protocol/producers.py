@@ -19,7 +19,7 @@ from pulsar_protocol.entries import Compression
 from pulsar_protocol.errors import MessageTooLarge
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
-from pulsar_protocol.producer import Extent, Producer
+from pulsar_protocol.producer import Extent, Producer, open_shared
 
 IDLE_SECONDS: Final = 120.0
 """A producer that nobody has used for this time is closed, as soon as another one is lent or given back."""
@@ -130,6 +130,6 @@ def lend(client: PulsarClient, topic: str, schema: Schema | None = None) -> Lent
     """
 
     def producers(of: PulsarClient) -> Producers:
-        return Producers(lambda name, given: Producer(of, name, schema=given))
+        return Producers(lambda name, given: open_shared(of, name, given))
 
     return client.kept(Producers, producers).lend(topic, schema)

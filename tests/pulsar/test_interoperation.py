@@ -185,7 +185,7 @@ def test_large_rows_of_this_client_are_read_by_java(
     java: JavaClient, client: PulsarClient, topic: str, compression: Compression, how: How
 ) -> None:
     """Each row is sent in several entries. The first row is sent in a transaction."""
-    txn = client.begin(60_000)
+    txn = client.begin(600_000)
     layout = client.layout(topic)
     for row in LARGE:
         with Producer(client, layout.segment_of(row["key"].encode(), "low").name, schema=client_string_schema()) as producer:
@@ -202,7 +202,7 @@ def test_chunks_of_a_transaction_are_delivered_with_its_commit_and_never_if_it_i
     java: JavaClient, client: PulsarClient, topic: str, how: How
 ) -> None:
     """Chunks of a committed and of an aborted transaction lie between one another, in one segment."""
-    kept, dropped = [client.begin(60_000) for _ in range(2)]
+    kept, dropped = [client.begin(600_000) for _ in range(2)]
     (segment, _) = client.layout(topic).active
     with Producer(client, segment.name, schema=client_string_schema()) as one, Producer(client, segment.name) as two:
         chunks = [
@@ -227,7 +227,7 @@ def test_chunks_of_a_transaction_are_delivered_with_its_commit_and_never_if_it_i
         client.end(dropped, commit=False)
         assert [*entries(client, segment.name, idle_seconds=1)] == []
         client.end(kept, commit=True)
-        txn = client.begin(60_000)
+        txn = client.begin(600_000)
         one.send_large(as_message({**LARGE[0], "key": "k0"}), txn)  # stays open: nobody gets it
     found = java.read(topic, count=len(LARGE), how=how)
     assert sorted(found, key=lambda row: int(row["properties"]["n"])) == [{**row, "key": "k0"} for row in LARGE]
@@ -260,7 +260,7 @@ def test_committed_rows_of_this_client_are_read_by_java_and_aborted_ones_are_not
 ) -> None:
     schema = client_string_schema()
     for rows, commit in [(ROWS[:8], True), (ROWS[8:12], False), (ROWS[12:], True)]:
-        txn = client.begin(60_000)
+        txn = client.begin(600_000)
         write(client, topic, [as_message(row) for row in rows], txn=txn, schema=schema)
         client.end(txn, commit=commit)
     found = java.read(topic, count=16, how=how)

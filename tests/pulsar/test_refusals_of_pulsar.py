@@ -231,7 +231,7 @@ def test_a_key_above_the_largest_message(pulsar_broker: PulsarBroker, client: Pu
 
 def test_transactions_are_switched_off(plain_broker: PulsarBroker) -> None:
     with PulsarClient(plain_broker.url) as client, pytest.raises(TransactionsOff, match="has no transactions") as found:
-        client.begin(60_000)
+        client.begin(600_000)
     assert "transactionCoordinatorEnabled=true" in found.value.advice
 
 

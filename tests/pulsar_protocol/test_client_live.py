@@ -33,7 +33,7 @@ def disconnect(client: PulsarClient) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_same_end_of_a_transaction_again_succeeds_also_over_new_connections(client: PulsarClient, commit: bool) -> None:
-    txn = client.begin(60_000)
+    txn = client.begin(600_000)
     disconnect(client)
     client.end(txn, commit=commit)
     disconnect(client)
@@ -45,7 +45,7 @@ def test_the_same_end_of_a_transaction_again_succeeds_also_over_new_connections(
 def test_rows_of_a_transaction_are_read_after_connections_were_lost(client: PulsarClient, pulsar_broker: PulsarBroker) -> None:
     topic = pulsar_broker.create(f"client-{uuid.uuid4().hex[:8]}")
     (segment,) = client.layout(topic).active
-    txn = client.begin(60_000)
+    txn = client.begin(600_000)
     with Producer(client, segment.name) as producer:
         place = producer.send([Message(b"one"), Message(b"two")], txn)
     disconnect(client)
@@ -81,7 +81,7 @@ def test_an_acknowledgement_before_the_cursor_changes_nothing(client: PulsarClie
 def test_an_entry_of_a_transaction_that_has_ended_is_refused_as_such(client: PulsarClient, pulsar_broker: PulsarBroker) -> None:
     topic = pulsar_broker.create(f"client-{uuid.uuid4().hex[:8]}")
     (segment,) = client.layout(topic).active
-    txn = client.begin(60_000)
+    txn = client.begin(600_000)
     client.end(txn, commit=False)
     with Producer(client, segment.name) as producer, pytest.raises(TransactionEnded, match="already ABORTED"):
         producer.send([Message(b"late")], txn)

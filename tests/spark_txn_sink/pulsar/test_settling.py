@@ -80,7 +80,7 @@ class Topic:
         """Commit one row in each segment, and wait until the row in A is visible. Return the transaction's id and the position of
         its record.
         """
-        txn = self.client.begin(60_000)
+        txn = self.client.begin(600_000)
         places = {segment: self.send(segment, txn) for segment in (self.a, self.b)}
         at = record_sent(self.client, self.log, Sent(txn, {segment: (place, place) for segment, place in places.items()}))
         self.client.end(txn, commit=True)
@@ -126,7 +126,7 @@ def test_records_are_settled_up_to_the_first_hidden_transaction(
     for _ in range(6):
         _, last = topic.transaction()
     until_settled(topic, last)
-    other = client.begin(60_000)
+    other = client.begin(600_000)
     topic.send(topic.b, other)
     hidden, at = topic.transaction()
     topic.transaction()

@@ -57,7 +57,7 @@ class Place:
         """Write one row into each segment in one transaction, and end the transaction. `recorded`: record these rows in the log
         before the end.
         """
-        txn = self.client.begin(60_000)
+        txn = self.client.begin(600_000)
         places = {segment: self.send(segment, f"{name}-{segment[-1]}", txn) for segment in (self.a, self.b)}
         if recorded:
             record_sent(self.client, self.log, Sent(txn, {segment: (at, at) for segment, at in places.items()}))
@@ -100,7 +100,7 @@ def place(pulsar_broker: PulsarBroker) -> Iterator[Place]:
 def test_a_batch_has_all_rows_of_a_transaction_or_none(place: Place) -> None:
     place.transaction("first")
     place.read_until(["first-0", "first-1"])
-    other = place.client.begin(60_000)
+    other = place.client.begin(600_000)
     place.send(place.b, "other", other)
     place.transaction("second")
     place.send(place.a, "plain")
@@ -114,7 +114,7 @@ def test_a_transaction_of_another_program_is_read_segment_by_segment(place: Plac
     """No writer has recorded the rows of this transaction, so a reader cannot know that it gets only some of them (docs/pulsar.md,
     What is not promised).
     """
-    other = place.client.begin(60_000)
+    other = place.client.begin(600_000)
     place.send(place.b, "other", other)
     place.transaction("foreign", recorded=False)
     place.read_until(["foreign-0"])
@@ -145,7 +145,7 @@ def test_micro_batches_split_no_transaction(place: Place) -> None:
 
 def test_a_stream_waits_for_the_rest_of_a_transaction(place: Place) -> None:
     reader = StreamReader(place.options, VALUE)
-    other = place.client.begin(60_000)
+    other = place.client.begin(600_000)
     place.send(place.b, "other", other)
     place.send(place.a, "plain")
     place.transaction("second")
@@ -206,7 +206,7 @@ def test_a_transaction_over_a_split_is_read_in_one_task(split: Split, pulsar_bro
     """The transaction has rows in the parent, in a child and in another segment. The task reads the parent's row before the child's
     row.
     """
-    txn = split.client.begin(60_000)
+    txn = split.client.begin(600_000)
     parent, other = split.send(split.a, "parent", txn), split.send(split.b, "other", txn)
     split.split(pulsar_broker)
     child = split.send(split.a1, "child", txn)
@@ -224,10 +224,10 @@ def test_transactions_that_cross_at_a_split_are_read_together(split: Split, puls
     """Transaction one has a row in A, and a row in B. Transaction two has a row in a child of A, and a row in B that precedes the
     row of transaction one there.
     """
-    one = split.client.begin(60_000)
+    one = split.client.begin(600_000)
     parent = split.send(split.a, "one-a", one)
     split.split(pulsar_broker)
-    two = split.client.begin(60_000)
+    two = split.client.begin(600_000)
     child, before = split.send(split.a1, "two-a1", two), split.send(split.b, "two-b", two)
     split.sent(two, (split.a1, child), (split.b, before))
     after = split.send(split.b, "one-b", one)
@@ -239,7 +239,7 @@ def test_transactions_that_cross_at_a_split_are_read_together(split: Split, puls
 
 
 def test_a_child_is_not_read_while_its_parent_is_undecided(split: Split, pulsar_broker: PulsarBroker) -> None:
-    other = split.client.begin(60_000)
+    other = split.client.begin(600_000)
     split.send(split.a, "held", other)
     split.send(split.a, "earlier")
     split.split(pulsar_broker)
@@ -263,7 +263,7 @@ def test_a_split_during_the_plan_of_a_batch_tears_nothing(
         calls.append(found)
         if len(calls) == 1:
             split.split(pulsar_broker)
-            txn = split.client.begin(60_000)
+            txn = split.client.begin(600_000)
             child, other = split.send(split.a1, "child", txn), split.send(split.b, "other", txn)
             split.sent(txn, (split.a1, child), (split.b, other))
             visible = PulsarClient(split.url)
@@ -298,7 +298,7 @@ def test_rows_that_come_before_a_split_but_after_the_target_are_read_in_the_next
 
 
 def test_the_log_of_writers_may_be_split_and_merged(split: Split, pulsar_broker: PulsarBroker) -> None:
-    other = split.client.begin(60_000)
+    other = split.client.begin(600_000)
     split.send(split.b, "other", other)
     split.transaction("first")
     reader = StreamReader(split.options, VALUE)
@@ -325,7 +325,7 @@ def test_times_split_no_transaction(place: Place) -> None:
     row. A read from the next millisecond on has both.
     """
     place.send(place.a, "before")
-    txn = place.client.begin(60_000)
+    txn = place.client.begin(600_000)
     first = place.send(place.a, "txn-a", txn)
     middle = int(time.time() * 1000) + 1
     while int(time.time() * 1000) <= middle:

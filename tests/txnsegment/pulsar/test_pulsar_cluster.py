@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -170,10 +171,14 @@ def test_a_split_within_an_append_sends_the_remaining_rows_to_the_new_segments(
 def test_a_split_that_leaves_the_last_entry_unknown_ends_the_transaction(
     cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch, pulsar_broker: PulsarBroker
 ) -> None:
-    """The broker closes a producer while its entry is in flight, and other rows follow in the segment."""
+    """The broker closes a producer while its entry is in flight, and other rows follow in the segment. The rows are sent to two
+    segments at the same time, each by a thread.
+    """
+    one_at_a_time = threading.Lock()
 
     def lost(self: object, *_: object) -> Position:
-        pulsar_broker.split(topic, cluster.client.layout(topic).active[0].id)
+        with one_at_a_time:
+            pulsar_broker.split(topic, cluster.client.layout(topic).active[0].id)
         raise ConnectionLost("The segment was split, and the broker did not say whether it has the entry.")
 
     monkeypatch.setattr(Producer, "send", lost)

@@ -156,7 +156,7 @@ def test_transactions_of_writers_are_listed(run: Run, pulsar: str, name: str) ->
 
 def test_an_open_transaction_is_aborted(run: Run, pulsar: str) -> None:
     with PulsarClient(pulsar) as client:
-        txn: TxnId = client.begin(60_000)
+        txn: TxnId = client.begin(600_000)
         assert run("txns", "abort", txn.text).stdout == f"Transaction {txn.text} is ABORTED.\n"
         client.end(txn, commit=False)
     assert "no id of a transaction" in run("txns", "abort", "seven", code=1).stderr
