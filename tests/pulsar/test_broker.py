@@ -19,7 +19,7 @@ from metadata.common.errors import Unavailable
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.reader import entries
+from tests.support.pulsar_reads import messages_of
 
 pytestmark = pytest.mark.pulsar
 
@@ -63,8 +63,7 @@ def test_the_answer_of_the_broker_is_in_the_error(pulsar_broker: PulsarBroker) -
 def rows(broker: PulsarBroker, topic: str) -> list[bytes | None]:
     with PulsarClient(broker.url) as client:
         (segment,) = client.layout(topic).active
-        found = entries(client, segment.name, idle_seconds=2)
-        return [message.value for _, entry in found for message in entry.messages()]
+        return [message.value for message in messages_of(client, segment.name)]
 
 
 def send(broker: PulsarBroker, topic: str, value: bytes) -> None:

@@ -22,6 +22,7 @@ from pulsar_protocol.layout import EARLIEST
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.reader import entries
 from pulsar_protocol.values import codec, codec_for
+from tests.support.pulsar_reads import messages_of
 
 pytestmark = pytest.mark.pulsar
 
@@ -109,7 +110,7 @@ def test_each_key_of_java_is_in_the_segment_that_this_client_would_choose(
     rows = [{"key": f"key {number} é", "value": "v"} for number in range(40)]
     java.write(topic, rows)
     layout = client.layout(topic)
-    found = {one.id: {m.key for _, e in entries(client, one.name, idle_seconds=1) for m in e.messages()} for one in layout.active}
+    found = {one.id: {message.key for message in messages_of(client, one.name)} for one in layout.active}
     expected: dict[int, set[bytes | None]] = {one.id: set() for one in layout.active}
     for row in rows:
         expected[layout.segment_of(row["key"].encode(), "low").id].add(row["key"].encode())

@@ -18,8 +18,8 @@ import pytest
 
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.reader import entries
 from tests.support.pulsar_driver import values_of
+from tests.support.pulsar_reads import messages_of
 
 pytestmark = pytest.mark.pulsar
 VERSIONS = 3
@@ -53,8 +53,7 @@ class Job:
         found: list[tuple[str, bytes]] = []
         with PulsarClient(self.broker.url) as client:
             for segment in client.layout(self.topic).active:
-                for _, entry in entries(client, segment.name, idle_seconds=1.0):
-                    found += [((one.key or b"").decode(), one.value or b"") for one in entry.messages()]
+                found += [((one.key or b"").decode(), one.value or b"") for one in messages_of(client, segment.name)]
         assert Counter(found) == Counter(row for version in range(versions) for row in values_of(version))
         for key in {key for key, _ in found}:
             mine = [value for one, value in found if one == key]

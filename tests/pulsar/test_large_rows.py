@@ -14,10 +14,10 @@ from pyspark.sql import types as T
 from conformance.pulsar_java import How, JavaClient
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.reader import entries
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.writer import BatchWriter
 from spark_txn_source.pulsar.batch import BatchReader
+from tests.support.pulsar_reads import visible
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 
 pytestmark = pytest.mark.pulsar
@@ -48,7 +48,7 @@ def read(url: str, topic: str) -> list[bytes]:
 def chunks(client: PulsarClient, topic: str) -> list[bool]:
     """Return for each visible entry of a topic's only segment whether it is a chunk."""
     (segment,) = client.layout(topic).active
-    return [entry.is_chunk for _, entry in entries(client, segment.name, idle_seconds=2.0)]
+    return [entry.is_chunk for _, entry in visible(client, segment.name)]
 
 
 def test_connect_sends_a_large_row_in_chunks_and_an_aborted_one_is_read_by_nobody(cluster: PulsarCluster, topic: str) -> None:

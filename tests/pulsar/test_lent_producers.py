@@ -14,7 +14,7 @@ from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import PulsarError, TopicTerminated
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producers import lend
-from pulsar_protocol.reader import entries
+from tests.support.pulsar_reads import visible
 
 pytestmark = pytest.mark.pulsar
 
@@ -26,7 +26,7 @@ def segment(pulsar_broker: PulsarBroker, client: PulsarClient) -> str:
 
 
 def names(client: PulsarClient, segment: str) -> list[str]:
-    return [entry.metadata.producer_name for _, entry in entries(client, segment, idle_seconds=1.0)]
+    return [entry.metadata.producer_name for _, entry in visible(client, segment)]
 
 
 def send(client: PulsarClient, segment: str) -> Position:

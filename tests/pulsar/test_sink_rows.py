@@ -16,9 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.cut import Segment
 from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicTerminated
-from pulsar_protocol.reader import entries
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_sink.pulsar.attempts import AttemptRefused
 from spark_txn_sink.pulsar.committing import Committer, Work
@@ -27,6 +25,7 @@ from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
 from spark_txn_sink.pulsar.writer import joined
+from tests.support.pulsar_reads import messages_of, visible
 
 pytestmark = pytest.mark.pulsar
 
@@ -57,15 +56,11 @@ class Sink:
         self.commit(plan, send_rows(self.client, plan, [batch], Task()))
 
     def rows(self) -> list[tuple[bytes | None, dict[str, object]]]:
-        """Return the key and the columns of each visible message. A broker shows the rows of a commit a moment later, so each
-        segment is read up to its last entry. Ten seconds without an entry end the read, if the last entry was aborted.
-        """
+        """Return the key and the columns of each visible message."""
         versions = SchemaVersions.latest(self.client, self.topic)
         found: list[tuple[bytes | None, dict[str, object]]] = []
         for segment in self.client.layout(self.topic).segments.values():
-            last = Segment(self.client, segment.name).last()
-            to, idle = (None, 1.0) if last.entry < 0 else (last, 10.0)
-            for _, entry in entries(self.client, segment.name, to=to, idle_seconds=idle):
+            for _, entry in visible(self.client, segment.name):
                 messages = [*entry.messages()]
                 values = versions.of(entry.metadata.schema_version).decode([one.value for one in messages])
                 found += zip([one.key for one in messages], values.to_pylist(), strict=True)
@@ -111,8 +106,8 @@ def test_keys_are_routed_as_the_broker_does(sink: Sink) -> None:
     sink.commit(plan, report)
     layout = sink.client.layout(sink.topic)
     for segment in layout.active:
-        for _, entry in entries(sink.client, segment.name, idle_seconds=1.0):
-            assert {layout.segment_of(one.key or b"", "low").name for one in entry.messages()} == {segment.name}
+        keys = [one.key or b"" for one in messages_of(sink.client, segment.name)]
+        assert {layout.segment_of(key, "low").name for key in keys} == {segment.name}
     assert report.rows == 50
 
 

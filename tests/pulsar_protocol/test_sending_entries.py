@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from pulsar_protocol import producer as module
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, TopicTerminated
+from pulsar_protocol.errors import ConnectionLost, Retriable, TopicTerminated
 from pulsar_protocol.layout import Position
-from pulsar_protocol.producer import Producer
-from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, refuse
+from pulsar_protocol.producer import Producer, open_shared
+from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, hang_up, refuse
 
 SEGMENT = "segment://a/b/c/0000-ffff-0"
 OPENED = answer("producer_success", producer_name="p", last_sequence_id=-1, schema_version=b"")
@@ -137,3 +138,29 @@ def test_a_producer_that_is_closed_because_its_topic_moves_is_opened_again_by_th
     broker.on("send", closed)
     with pytest.raises(ConnectionLost, match="closed the producer"):
         producer.send(ROWS)
+
+
+@pytest.mark.parametrize("fault", [refuse(6), hang_up], ids=["not ready", "connection lost"])
+def test_a_shared_producer_is_asked_for_again_while_the_broker_seals_or_moves_the_segment(
+    broker: FakeBroker, client: PulsarClient, fault: Action
+) -> None:
+    broker.on("producer", fault, fault, OPENED)
+    broker.on("send", receipt(0))
+    with open_shared(client, SEGMENT, pauses=lambda: itertools.repeat(0.0)) as made:
+        assert made.send(ROWS) == Position(3, 0)
+    assert broker.count("producer") == 3
+
+
+def test_a_shared_producer_of_a_sealed_segment_is_refused_after_the_broker_has_sealed_it(
+    broker: FakeBroker, client: PulsarClient
+) -> None:
+    broker.on("producer", refuse(6), SEALED)
+    with pytest.raises(TopicTerminated):
+        open_shared(client, SEGMENT, pauses=lambda: itertools.repeat(0.0))
+
+
+def test_a_shared_producer_is_refused_at_last_if_the_segment_is_never_ready(broker: FakeBroker, client: PulsarClient) -> None:
+    broker.on("producer", refuse(6))
+    with pytest.raises(Retriable, match="ServiceNotReady"):
+        open_shared(client, SEGMENT, pauses=lambda: iter([0.0, 0.0, 2 * PATIENCE]), seconds=PATIENCE)
+    assert broker.count("producer") == 3

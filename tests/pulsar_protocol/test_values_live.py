@@ -18,8 +18,8 @@ from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import SchemaRefused
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.reader import entries
 from pulsar_protocol.values import SchemaVersions, Values, codec, codec_for
+from tests.support.pulsar_reads import visible
 
 pytestmark = pytest.mark.pulsar
 
@@ -48,7 +48,7 @@ def write(client: PulsarClient, topic: str, values: Values, rows: pa.RecordBatch
 def read(client: PulsarClient, topic: str) -> list[dict[str, object]]:
     versions = SchemaVersions.latest(client, topic)
     found = []
-    for _, entry in entries(client, segment(client, topic), idle_seconds=1):
+    for _, entry in visible(client, segment(client, topic)):
         values = versions.of(entry.metadata.schema_version)
         found += values.decode([one.value for one in entry.messages()]).to_pylist()
     return found

@@ -19,9 +19,9 @@ from pulsar_protocol.key_values import KeyValues
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import decode, log_name
 from pulsar_protocol.values import codec, codec_for
+from tests.support.pulsar_reads import messages_of, visible
 from txnsegment import connect
 from txnsegment.cli.app import build
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
@@ -52,7 +52,7 @@ def rows(cluster: PulsarCluster, topic: str) -> list[dict[str, object]]:
     values = codec(cluster.client.schema(topic), topic)
     found: list[dict[str, object]] = []
     for _, one in sorted(cluster.client.layout(topic).segments.items()):
-        for _, entry in entries(cluster.client, one.name, idle_seconds=1.0):
+        for _, entry in visible(cluster.client, one.name):
             found += values.decode([message.value for message in entry.messages()]).to_pylist()
     return found
 
@@ -234,12 +234,12 @@ def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str,
         txn.append(topic, ROWS, key="who")
         txn.commit()
     (log,) = cluster.client.layout(log_name(topic)).active
-    ((_, entry),) = entries(cluster.client, log.name, idle_seconds=1.0)
+    ((_, entry),) = visible(cluster.client, log.name)
     (record,) = [decode(message.value or b"") for message in entry.messages()]
     assert record is not None
     assert record.txn.text == txn.id
     for segment, (first, last) in record.segments.items():
-        places = [place for place, _ in entries(cluster.client, segment, idle_seconds=1.0)]
+        places = [place for place, _ in visible(cluster.client, segment)]
         assert (places[0], places[-1]) == (first, last)
 
 
@@ -252,8 +252,7 @@ def test_a_commit_records_its_rows_after_the_log_was_split(cluster: PulsarCluste
     found = [
         decode(message.value or b"")
         for one in cluster.client.layout(log_name(topic)).active
-        for _, entry in entries(cluster.client, one.name, idle_seconds=1.0)
-        for message in entry.messages()
+        for message in messages_of(cluster.client, one.name)
     ]
     assert [one.txn.text for one in found if one is not None] == [txn.id]
 
@@ -269,10 +268,7 @@ def test_keys_that_the_schema_has_in_its_rows_are_the_bytes_of_java(cluster: Pul
     with cluster.begin() as txn:
         txn.append(topic, given)
         txn.commit()
-    found: dict[str, list[Message]] = {
-        one.name: [message for _, entry in entries(cluster.client, one.name, idle_seconds=1.0) for message in entry.messages()]
-        for one in layout.active
-    }
+    found: dict[str, list[Message]] = {one.name: [*messages_of(cluster.client, one.name)] for one in layout.active}
     messages = [one for several in found.values() for one in several]
     pairs = values.decode([one.value for one in messages], [one.key for one in messages]).to_pylist()
     assert sorted(pairs, key=lambda pair: str(pair["value"])) == given.to_pylist()

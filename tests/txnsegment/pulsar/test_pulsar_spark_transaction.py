@@ -24,7 +24,6 @@ from metadata.common.errors import NotAllowed, OptionError, OutcomeUnknown, TxnC
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, TransactionEnded
 from pulsar_protocol.layout import Position
-from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, decode, log_name
 from spark_txn_sink.pulsar import many_topics
 from spark_txn_sink.pulsar.attempts import Opened
@@ -32,6 +31,7 @@ from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Note, Unfinished, finished, opened_of, token
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
 from spark_txn_sink.pulsar.writer import BatchWriter
+from tests.support.pulsar_reads import messages_of, visible
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
 
@@ -94,11 +94,7 @@ def committed(txn: PulsarSparkTransaction) -> bool:
 def records(cluster: PulsarCluster, topic: str) -> list[Sent]:
     """Return the records of where the rows of transactions are, in the log of a topic."""
     (log,) = cluster.client.layout(log_name(topic)).active
-    found = [
-        decode(message.value or b"")
-        for _, entry in entries(cluster.client, log.name, idle_seconds=1.0)
-        for message in entry.messages()
-    ]
+    found = [decode(message.value or b"") for message in messages_of(cluster.client, log.name)]
     return [one for one in found if isinstance(one, Sent)]
 
 
@@ -121,7 +117,7 @@ def test_two_topics_are_committed_together(spark: SparkSession, cluster: PulsarC
         (record,) = records(cluster, topic)
         assert record.txn.text == txn.id
         for segment, (first, last) in record.segments.items():
-            places = [place for place, _ in entries(cluster.client, segment, idle_seconds=1.0)]
+            places = [place for place, _ in visible(cluster.client, segment)]
             assert (places[0], places[-1]) == (first, last)
 
 
