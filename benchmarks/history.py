@@ -7,7 +7,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from metadata.records import paths
 from metadata.records.names import topic_name
 from metadata.records.records import Registration, SegmentWrite, Settled, Watermark
 from spark_txn_source.batch import BatchReader
+from spark_txn_source.following import MOST_SECONDS
 from spark_txn_source.stream import StreamReader
 from txnsegment import scan
 
@@ -72,12 +72,19 @@ def median_ms(action: Callable[[], object], runs: int = 15) -> float:
     return statistics.median(taken[2:])
 
 
-def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
-    """Run a full latestOffset, as after a commit. (In an idle query latestOffset only checks whether the log has a new record.)"""
-    following = reader.follow()
-    assert following is not None
-    following.wake()
-    reader.latestOffset(start, ReadAllAvailable())
+def latest_offset_ms(reader: StreamReader) -> float:
+    """Return the median of a full latestOffset, in milliseconds. A full latestOffset reads the log again, as after a commit. Before
+    each call this function waits until the reading that the reader keeps is too old.
+    """
+
+    def waited() -> float:
+        time.sleep(2 * MOST_SECONDS)
+        started = time.perf_counter()
+        reader.latestOffset(start, ReadAllAvailable())
+        return (time.perf_counter() - started) * 1000
+
+    start = reader.initialOffset()
+    return statistics.median([waited() for _ in range(17)][2:])
 
 
 def scan_planning(spark: SparkSession, root: Path, parts: int) -> float:
@@ -110,7 +117,7 @@ def run(*, large: int = 100_000, small: int = 1_000, parts: int = 4_000) -> Repo
         for name, first, last in (("small", 1, small), ("large", small + 1, small + large)):
             folded(made, name, first, last, one_part(made, name))
             reader = StreamReader({"serviceurl": url, "path": name, "startingOffsets": "earliest"}, SCHEMA)
-            latest[name] = median_ms(partial(latest_offset, reader, reader.initialOffset()))
+            latest[name] = latest_offset_ms(reader)
         batch = BatchReader({"serviceurl": url, "path": "large"}, SCHEMA)
         plan = median_ms(batch.partitions, runs=3) / 1000
         made.close()

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.commits import lay, write_set
-from benchmarks.history import SCHEMA, latest_offset, median_ms, one_part
+from benchmarks.history import SCHEMA, latest_offset_ms, median_ms, one_part
 from benchmarks.measure import Report, alternating, folder, spark_session
 from benchmarks.throughput import Cases, make_rows
 from conformance.harness.faulty_store import FaultyStore
@@ -82,7 +82,7 @@ def history(report: Report, root: Path, large: int, small: int) -> None:
         last = folded(made, name, first, each, one_part(made, name))
         first = last + 1
         reader = StreamReader({"serviceurl": url, "path": name, "startingOffsets": "earliest"}, SCHEMA)
-        latest[name] = median_ms(partial(latest_offset, reader, reader.initialOffset()))
+        latest[name] = latest_offset_ms(reader)
         plan[name] = median_ms(partial(plan_newest, reader, last))
     made.close()
     for what, found in (("latestOffset", latest), ("the plan of a micro-batch", plan)):

@@ -25,7 +25,7 @@ def columns_from_json(text: str) -> StructType:
         check_types(columns)
     except SchemaError as error:
         raise ValueError(error.message) from error
-    except Exception as error:  # PySpark raises errors without a common root for unknown types
+    except Exception as error:  # for unknown types PySpark raises errors that share no base class
         raise ValueError(f"Spark cannot read these columns: {type(error).__name__}: {error}") from error
     return columns
 

@@ -229,8 +229,8 @@ class SimulatedDisk:
             return self._find(path) is not None
 
     def freeze(self) -> FrozenFolder:
-        """Return a copy of the disk at this moment. `after_a_cut` can make each state from it that a power cut at this moment can
-        leave.
+        """Return a copy of the disk at this moment. From the copy, `after_a_cut` can make each state that a power cut at this
+        moment can leave.
         """
         with self._lock:
             return _frozen(self._root)

@@ -71,7 +71,7 @@ def parse(text: str | Mapping[str, Any]) -> Record:
         record = parsing.type(found, "", "", 0)
     except SchemaError:
         raise
-    except Exception as error:  # fastavro raises errors without a common root for invalid schemas
+    except Exception as error:  # for invalid schemas fastavro raises errors that share no base class
         raise SchemaError(
             f"This is not an Avro schema: {type(error).__name__}: {error!s:.500}.", advice="Give the text of an .avsc file."
         ) from error

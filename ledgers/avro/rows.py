@@ -141,7 +141,7 @@ class Codec:
                 write(stream, schema, dict(zip(names, record, strict=True)))
                 ends.append(stream.tell())
             offsets = pa.array(ends, pa.int32())
-        except Exception as error:  # fastavro raises errors without a common root
+        except Exception as error:  # the errors that fastavro raises share no base class
             if batch.num_rows == 1:
                 raise ValueFormatError(
                     f"{name_row(0)} cannot be written as Avro of the schema {self.record.name}: {error}.",

@@ -323,12 +323,12 @@ class InStreamAcks:
 
 
 def every(view: View, topic: str | None = None) -> list[tuple[Where, SubscriptionRecord]]:
-    """Return the subscriptions of a topic, or of all persistent topics if `topic` is None, with tombstones."""
+    """Return the subscriptions of a topic, or of all persistent topics if `topic` is None, including tombstones."""
     return [(where, SubscriptionRecord.of(record)) for where, record in records(view, topic)]
 
 
 def records(view: View, topic: str | None = None) -> list[tuple[Where, Record]]:
-    """Return the records of the subscriptions of a topic, or of all persistent topics if `topic` is None, with tombstones."""
+    """Return the records of the subscriptions of a topic, or of all persistent topics if `topic` is None, including tombstones."""
     where = [paths.subscription_of(p) for p in view.keys(paths.SUBSCRIPTIONS if topic is None else paths.subscriptions(topic))]
     found = view.get_many([paths.subscription(*w) for w in where]) if where else []
     return [(w, r) for w, r in zip(where, found, strict=True) if r is not None]

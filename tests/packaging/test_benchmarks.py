@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import catching, models, segments
+from benchmarks import catching, history, models, segments
 from conformance.mutants.catalogue import by_name
+from metadata.client.client import client
 from metadata.cluster.cluster import open_cluster
+from spark_txn_source.stream import StreamReader
 
 
 def test_the_two_models(tmp_path: Path) -> None:
@@ -35,3 +37,13 @@ def test_the_detection_rate_of_schedules_is_measured() -> None:
     assert catching.rate(by_name("drop-before-folding"), "", 20)[1] > 0
     (claim,) = catching.run(("drop-before-folding",), {"quick": 20, "wide": 5}).claims
     assert claim.holds
+
+
+def test_a_full_latest_offset_over_many_folded_ledgers(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/cluster"
+    made = client(open_cluster(url))
+    history.folded(made, "small", 1, 10, history.one_part(made, "small"))
+    reader = StreamReader({"serviceurl": url, "path": "small", "startingOffsets": "earliest"}, history.SCHEMA)
+    assert history.latest_offset_ms(reader) > 0
+    reader.stop()
+    made.close()

@@ -1,4 +1,6 @@
-"""A client of a running broker. The requests that the client repeats are safe to repeat on a real broker, too."""
+"""Tests of the client with a real broker, not with the fake one. Some of them show that a real broker accepts the requests that the
+client repeats after a lost connection.
+"""
 
 from __future__ import annotations
 

@@ -89,8 +89,9 @@ def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:
 class AckLog:
     """The acknowledgements of one subscription, for its only consumer. `what`: subscription and topic, for errors.
 
-    After an error of the connection it takes over again and reads what the log has. It never writes an acknowledgement again
-    without this. Raises SubscriptionBusy, TakenOver, ControlDamaged, the errors of the connection.
+    After an error of the connection this object takes over the log again and reads it. Only then does it repeat a write, and only
+    for acknowledgements that the log does not have. Raises SubscriptionBusy, TakenOver,
+    ControlDamaged, the errors of the connection.
     """
 
     def __init__(self, records: OwnedLog[Record], what: str, clock: Clock) -> None:

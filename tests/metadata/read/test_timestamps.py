@@ -138,8 +138,9 @@ transaction.
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> None:
-    """In round k, at store call k of a commit, the clock advances, and batches with four different end times are read. Each batch
-    raises OffsetOutOfRange, or returns the same rows after the commit. `dies`: the committing process dies before this call.
+    """Batches with four different end times are read in the middle of a commit: in round k at its store call k, after the clock has
+    advanced. Each batch raises OffsetOutOfRange, or returns the rows that it also returns when it is read again after the commit.
+    `dies`: the committing process dies before this call.
     """
     answered = refused = 0
     for k in range(100):
