@@ -18,6 +18,8 @@ from pulsar_protocol.errors import PulsarError, Unreachable, broker_error
 SECONDS: Final = 30.0
 _SHOWN: Final = 300
 """How many characters of a refusal an error shows."""
+NOT_EMPTY: Final = "NotEmptyException"
+"""A word in the refusal of a deletion while the broker still writes records below those that it deletes."""
 _AUTHENTICATION: Final = 3
 _AUTHORIZATION: Final = 4
 

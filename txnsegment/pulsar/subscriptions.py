@@ -7,7 +7,7 @@ whose name is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 from metadata.common.errors import SubscriptionExists, SubscriptionNotFound
@@ -16,13 +16,12 @@ from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
-from pulsar_protocol.rest import Refused
+from pulsar_protocol.rest import NOT_EMPTY, Refused
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log, ack_log_name, has_log
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
-_NOT_EMPTY: Final = "NotEmptyException"
 """Is in the broker's text if a subscription of a scalable topic still has records of consumers."""
 
 
@@ -118,7 +117,7 @@ class PulsarSubscriptions:
             try:
                 self._ask("DELETE", full, name)
             except Refused as error:
-                if _NOT_EMPTY not in error.message:
+                if NOT_EMPTY not in error.message:
                     raise
                 raise _in_use(full, name, "had consumers that the broker has not forgotten") from error
         if logged:

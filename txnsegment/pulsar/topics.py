@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+import threading
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -12,10 +13,14 @@ from metadata.common.errors import OptionError
 from metadata.records.names import topic_name
 from metadata.records.records import SegmentState
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.rest import NOT_EMPTY, Refused
+from pulsar_protocol.retries import repeat
 from pulsar_protocol.values import codec
 from txnsegment.pulsar.refused import path_of, refusal, rest
 from txnsegment.topics import SegmentDescription, TopicDescription
 
+DELETE_SECONDS: Final = 30.0
+GONE: Final = 404
 _WHY = {
     "schema": "Give the name of the topic to describe(): it has the columns of the topic's schema.",
     "schemas": "pulsar-admin schemas get shows the versions of a schema.",
@@ -97,11 +102,20 @@ class PulsarTopics:
 
     def delete(self, name: str) -> None:
         """Delete a topic and its rows. This cannot be undone. Raises TopicMissing, OptionError, or an error of the REST
-        interface.
+        interface. A broker that still writes records of the topic is asked again, for at most `DELETE_SECONDS`.
         """
         full = str(topic_name(name))
         self._client.layout(full)
-        rest("cluster.topics.delete").ask("DELETE", path_of(full))
+        interface = rest("cluster.topics.delete")
+
+        def deleted(_: float) -> None:
+            try:
+                interface.ask("DELETE", path_of(full))
+            except Refused as error:
+                if error.status != GONE:  # the topic was there, so an earlier request or another program has deleted it
+                    raise
+
+        repeat(deleted, DELETE_SECONDS, stop=threading.Event(), when=lambda error: NOT_EMPTY in error.message)
 
     def _changed(self, name: str, method: str, more: str) -> TopicDescription:
         full = str(topic_name(name))
