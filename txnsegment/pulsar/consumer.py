@@ -13,7 +13,7 @@ from metadata.common.errors import AckConflict, NotDelivered, OptionError
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, before, common, minus, rows, union
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import EARLIEST, Position
-from spark_txn_sink.pulsar.control import Outcome
+from spark_txn_sink.pulsar.log_records import Outcome
 from txnsegment.messages import Ahead, Batch, Message
 from txnsegment.pulsar.ack_log import AckLog, Clock
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning, joined
@@ -52,6 +52,7 @@ class PulsarConsumer:
 
     def __init__(self, feeding: Feeding, acks: AckLog, topic: str, subscription: str, clock: Clock) -> None:
         """`acks`: the log of the subscription, which exists in it."""
+        self.service_url = feeding.service_url
         self._feeding, self._acks, self._clock = feeding, acks, clock
         self._topic, self._subscription = topic, subscription
         self._claims: dict[PulsarTransaction, dict[str, Rows]] = {}
@@ -234,6 +235,12 @@ class PulsarConsumer:
         if txn is None:
             self._acks.acknowledge(wanted)
         else:
+            if not isinstance(txn, PulsarTransaction):
+                raise OptionError(
+                    f"A {type(txn).__name__} cannot acknowledge rows of {self._topic}, which is a topic of the Pulsar cluster "
+                    f"{self.service_url}.",
+                    advice="Give a transaction of the consumer's cluster: cluster.begin() or cluster.transaction().",
+                )
             txn.join(self)
             self._claims[txn] = joined(self._claims.get(txn, {}), wanted)
         self._moved = True
