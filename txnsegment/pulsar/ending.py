@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol import auth
@@ -18,8 +18,12 @@ from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, VersionCommit
 
-if TYPE_CHECKING:
-    from txnsegment.pulsar.transaction import PulsarTransaction
+
+class Owner(Protocol):
+    """A transaction, as consumers know it. `id`: its id at the broker; None: it was not begun."""
+
+    @property
+    def id(self) -> str | None: ...
 
 
 class Participant(Protocol):
@@ -30,17 +34,17 @@ class Participant(Protocol):
     def begun(self, txn: TxnId) -> None:
         """Record that the transaction may have acknowledgements."""
 
-    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
         """Write the acknowledgements into the transaction. After an error the transaction is aborted."""
 
-    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: Outcome | None) -> None:
         """Take note of how the transaction ended. `txn` None: it was never begun at the broker. `outcome` None: not known."""
 
 
 class Participants:
     """The consumers that take part in one transaction."""
 
-    def __init__(self, owner: PulsarTransaction, service_url: str) -> None:
+    def __init__(self, owner: Owner, service_url: str) -> None:
         self._owner, self._service_url = owner, service_url
         self._joined: list[Participant] = []
         self.prepared = False

@@ -12,6 +12,7 @@ import pytest
 from metadata.common.errors import OptionError, OutcomeUnknown, TxnConflict
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
+from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
 
 
@@ -125,10 +126,10 @@ class Consumer:
         if self.fails == "begun":
             raise ConnectionLost("The log of the subscription was lost.")
 
-    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
         pass
 
-    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: object) -> None:
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: object) -> None:
         self.told.append(outcome)
         if self.fails == "ended":
             raise KeyboardInterrupt
