@@ -20,9 +20,10 @@ from pulsar_protocol.entries import Message
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producers import lend
 from spark_txn_sink.pulsar.attempts import Attempt, Opened, opened
-from spark_txn_sink.pulsar.committing import Committer, Work
+from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control import Record
 from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.work import Work
 
 BATCHES = 10_000
 SECONDS = 1.0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import OlderModel, TopicMissing
+from pulsar_protocol.errors import OlderModel, PulsarError, TopicMissing
 from pulsar_protocol.layout import Layout
 from pulsar_protocol.rest import Refused, Rest
+from pulsar_protocol.retries import Pauses, growing, repeat
 
 _EXISTS: Final = 409
+CREATING_SECONDS: Final = 10.0
+"""How long a segment that a layout names may be missing, because its topic is being created."""
+T = TypeVar("T")
 
 
 def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, segments: int) -> Layout:
@@ -29,7 +35,19 @@ def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, se
                 f"curl -X PUT 'http://host:8080/admin/v2/scalable/{path}?numInitialSegments={segments}'.",
             ) from error
     create(admin_url, topic, segments)
-    return client.layout(topic)
+    return when_created(lambda: client.layout(topic))
+
+
+def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
+    """Return what `call` returns, which uses the layout or a segment of a topic that may be new. While another program creates the
+    topic, the broker refuses the topic (409), and the layout names segments that do not exist for a moment. So `call` is repeated
+    after a TopicMissing, for at most `CREATING_SECONDS`. It must be safe to repeat.
+    """
+
+    def missing(error: PulsarError) -> bool:
+        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel)
+
+    return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 
 
 def create(admin_url: str, topic: str, segments: int) -> None:

@@ -25,7 +25,7 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import log_name
-from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.admin import found_or_created, when_created
 
 TRIES = 3
 
@@ -96,14 +96,14 @@ def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, 
     """Write the record of the opening of a transaction into the log of the topic, and return where it is. Raises the errors of the
     broker.
     """
-    logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique, app=app)
+    logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique, app=app).encoded()
     segment = logs.segment(topic, admin_url)
     try:
-        return Opened(txn, segment, _write(client, segment, record.encoded()))
+        return Opened(txn, segment, _write(client, segment, record))
     except (TopicTerminated, TopicMissing):
         logs.forget(topic)
-        segment = logs.segment(topic, admin_url)
-        return Opened(txn, segment, _write(client, segment, record.encoded()))
+    segment = logs.segment(topic, admin_url)
+    return Opened(txn, segment, when_created(lambda: _write(client, segment, record)))
 
 
 def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:

@@ -14,13 +14,12 @@ only the coordinator knows the outcome, so the driver asks it again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, Fenced, PulsarError, Retriable, TimedOut, TransactionEnded
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, Fenced, PulsarError, TransactionEnded
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
@@ -28,24 +27,27 @@ from spark_txn_sink.pulsar.control import (
     Begin,
     Checkpoint,
     Decision,
-    Done,
-    Outcome,
     Record,
     Recovery,
     State,
+    Take,
     TakenOver,
     VersionRefused,
     after,
     decide,
 )
+from spark_txn_sink.pulsar.log_records import Outcome, naming
+from spark_txn_sink.pulsar.resolving import AT_ONCE, NO_PRODUCER, UNKNOWN, Resolver, replayed, resolved
+from spark_txn_sink.pulsar.work import Control, Work
 
 log = logging.getLogger("txnsegment.sink.pulsar")
 
+_LOOK: Final = (
+    "It was open for longer than {}, or somebody has aborted it by its id (`txnsegment txns abort`): the log of the broker "
+    "says which."
+)
 TRIES: Final = 3
 """How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
-UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
-"""Errors after which it is not known whether the request was carried out, or after which it may succeed later."""
-NO_PRODUCER: Final = (*UNKNOWN, Fenced)
 
 
 class NotCommitted(TxnSegmentError):
@@ -56,88 +58,8 @@ class OutcomeUnknown(TxnSegmentError):
     """It is unknown whether a write was committed. The next run finds the outcome in the control topic."""
 
 
-class Control(Protocol):
-    """The control topic of one application and data topic, and its transaction coordinator."""
-
-    def take(self, run: str) -> Position:
-        """End all other producers, write a `take`, and return the position of this record."""
-
-    def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
-        """Yield the readable records from the last checkpoint to a position. If the next record is not readable, wait for it for a
-        moment, and then end. If the position was not reached, the caller calls this method again. The next call may yield the same
-        records again.
-        """
-
-    def append(self, record: Record, txn: TxnId | None = None) -> Position:
-        """Write a record and wait for its receipt."""
-
-    def end(self, txn: TxnId, *, commit: bool) -> None:
-        """Commit or abort a transaction. Raises TransactionEnded if the coordinator does not know the transaction, or if it has
-        ended in the other way.
-        """
-
-    def keep_from(self, position: Position) -> None:
-        """Let later reads begin after a position."""
-
-    def strays(self, opened: Opened) -> list[TxnId]:
-        """Return the transactions of this application that were opened before `opened`, and in which a task may have sent rows.
-        Some of them may have ended.
-        """
-
-    def passed(self, opened: Opened) -> None:
-        """Let later calls of `strays` leave out the transactions that were opened before `opened`."""
-
-    def drop(self) -> None:
-        """Close the producer and its connection, so that the next `take` makes new ones."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The version that one commit makes visible, and its transaction. `run`: the id of one start of a streaming query, or an id of
-    one batch write. `what`: application and topic, for errors. `accepts_loss`: whether missing versions of a stream are accepted.
-    """
-
-    txn: TxnId
-    run: str
-    version: int
-    topic: str
-    segments: dict[str, tuple[Position, Position]]
-    rows: int
-    what: str
-    streaming: bool
-    accepts_loss: bool = False
-    opened: Opened | None = None
-
-    @property
-    def done(self) -> Done:
-        return Done(self.txn, self.version, self.run, self.topic, self.segments, self.rows)
-
-
 def _already() -> None:
     """Return at once, because nothing has to be recorded before the commit."""
-
-
-class End(Protocol):
-    """Ends a transaction. Raises as `Control.end`."""
-
-    def __call__(self, txn: TxnId, *, commit: bool) -> None: ...
-
-
-def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> Outcome | None:
-    """Abort a transaction and ask again, for `patience` seconds, until the outcome is known. Return None if the coordinator has
-    forgotten the transaction, which it does some time after its end. `pause`, `now`: see `Committer`.
-    """
-    deadline = now() + patience
-    while True:
-        try:
-            end(txn, commit=False)
-            return "aborted"
-        except TransactionEnded as error:
-            return None if error.code == TRANSACTION_NOT_FOUND else "committed"
-        except UNKNOWN:
-            if now() > deadline:
-                raise
-            pause(0.2)
 
 
 class Committer:
@@ -145,23 +67,40 @@ class Committer:
     producer of this topic, because no other process can write a record in this time.
 
     `pause`: waits a number of seconds. `now`: a monotonic clock in seconds. `patience`: for how many seconds a request with an
-    unknown outcome is repeated.
+    unknown outcome is repeated. `at_once`: see `Resolver`.
     """
 
-    def __init__(self, control: Control, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> None:
+    def __init__(
+        self,
+        control: Control,
+        *,
+        pause: Callable[[float], None],
+        now: Callable[[], float],
+        patience: float,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._at_once = at_once
         self._control, self._pause, self._now, self._patience = control, pause, now, patience
         self._state: State | None = None
         self._run: str | None = None
         self._last: Position | None = None
         """The position of the last record that this producer wrote."""
+        self._strays_due = False
+        """Whether transactions that earlier drivers have opened may still be open."""
+        self._committed: set[TxnId] = set()
+        """The transactions whose `done` the last take-over has read."""
 
     def commit(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
-        """Commit a version. If the version was committed before, abort the transaction and return False. `recorded`: waits until
-        the positions of the rows are recorded (`pulsar_protocol.sent_log`). They must be recorded before the transaction is
-        committed.
+        """Commit a version. Return False if another transaction has committed the version; then this transaction is aborted.
+        `recorded`: see `finish`. Raises as `begin` and `finish`.
+        """
+        return self.begin(work) and self.finish(work, recorded)
 
-        Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown or ControlDamaged. If the connection fails before anything is
-        decided, raises the error of the connection.
+    def begin(self, work: Work) -> bool:
+        """Prepare the commit of a version. Return False if another transaction has committed the version. If this method returns
+        False or raises, the transaction is aborted. Otherwise the caller calls `finish`.
+
+        Raises TakenOver, VersionRefused or LogDamaged. If the connection fails, raises the error of the connection.
         """
         try:
             go = self._begin(work)
@@ -171,32 +110,53 @@ class Committer:
             raise
         if not go:
             self.abort(work.txn)
-            return False
+            self._end_strays(work)
+        return go
+
+    def check(self, work: Work) -> Decision:
+        """Return whether the version may be committed or is committed, without taking over. Raises TakenOver, VersionRefused, the
+        error of the connection.
+        """
+        return self._judge(self._look(), work)
+
+    def finish(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
+        """Commit the version that `begin` has prepared. Return False if another transaction has committed the version meanwhile;
+        then this transaction is aborted. `recorded`: waits until the positions of the rows are recorded
+        (`pulsar_protocol.sent_log`). They must be recorded before the transaction is committed.
+
+        Raises TakenOver, VersionRefused, NotCommitted, OutcomeUnknown or LogDamaged.
+        """
         try:
             self._append(work.done, work.txn)
             recorded()
         except TxnSegmentError as error:
             self._forget()
             self.abort(work.txn)
-            raise NotCommitted(
-                f"The commit of version {work.version} of {work.what} was interrupted before it was decided: {error.message} The "
-                f"transaction {work.txn.text} was aborted.",
-                advice="Start the query or the write again. If another driver runs with the same checkpoint or txnAppId, stop it.",
-            ) from error
-        self._end(work, lambda: self._found_done(work))
+            return self._lost(work, error)
+        try:
+            self._end(work, lambda: self._found_done(work))
+        except TransactionEnded as error:
+            return self._lost(work, error)
         assert self._state is not None
         self._state = after(self._state, work.done)
-        self._checkpoint(work.opened)
+        self._end_strays(work)
+        self._checkpoint(None if self._strays_due else work.opened)
         return True
 
     def commit_alone(self, work: Work, recorded: Callable[[], object] = _already) -> None:
         """Commit a write that has no application. Such a write has no version that could be repeated, so the control topic is not
-        used. `recorded`: see `commit`.
+        used. `recorded`: see `finish`.
 
         Raises NotCommitted, OutcomeUnknown, or the error of `recorded`.
         """
         recorded()
-        self._end(work, lambda: False)
+        try:
+            self._end(work, None)
+        except TransactionEnded as error:
+            raise NotCommitted(
+                f"The transaction {work.txn.text} of {work.what} was aborted before its commit: {error.message}",
+                advice=f"Nothing of it is visible. Write it again. {_LOOK.format(work.words.timeout)}",
+            ) from error
 
     def abort(self, txn: TxnId) -> Outcome | None:
         """Abort a transaction, and return its outcome. Return None if the outcome stays unknown. Then the timeout of the
@@ -212,24 +172,62 @@ class Committer:
 
     def _begin(self, work: Work) -> bool:
         """Take over the control topic if that is necessary, and write `begin`. Return False if the version is committed already."""
-        tries = 0
+        tries, deadline = 0, self._now() + self._patience
         while True:
             try:
-                if self._decide(work) == "skip":
+                if self._decide(work, deadline) == "skip":
                     return False
                 before = self._last
                 self._append(Begin(work.txn, work.version, work.run))
                 if not self._follows(before):
-                    raise Fenced("Another driver wrote to the control topic.", advice="Stop one of the drivers.")
+                    raise Fenced(f"Another driver of {work.what} wrote to its control topic.", advice="Stop one of the drivers.")
                 return True
             except NO_PRODUCER:
                 self._forget()
                 tries += 1
-                if tries == TRIES:
+                if tries == TRIES or self._now() > deadline:
                     raise
                 self._pause(0.2 * tries)
+                self._check_replaced(work)
 
-    def _decide(self, work: Work) -> Decision:
+    def _check_replaced(self, work: Work) -> None:
+        """Raise TakenOver if another driver has taken over. Call this before a repeated take-over, which would end the producer of
+        the other driver: then neither of the two would commit.
+        """
+        try:
+            state = self._look()
+        except UNKNOWN as error:
+            log.info("the control topic of %s could not be read: %s", work.what, error.message)
+            return  # the take-over that follows reads it again
+        if state.replaced(work.run):
+            self._judge(state, work)
+
+    def _look(self) -> State:
+        """Return the state of the control topic as far as it is readable now, without taking over."""
+        state = State()
+        for _, record in self._control.read():
+            state = after(state, record)
+        return state
+
+    def _lost(self, work: Work, error: TxnSegmentError) -> bool:
+        """Find out why the commit of a version failed, whose transaction is aborted. Return False if another transaction has
+        committed the version. Raises TakenOver, VersionRefused, or NotCommitted.
+        """
+        try:
+            state = self._look()
+            if self._judge(state, work) == "skip" and state.last is not None and state.last.txn != work.txn:
+                return False
+        except PulsarError as second:
+            error.add_note(f"The control topic of {work.what} could not be read: {second.message}")
+        why = f" {_LOOK.format(work.words.timeout)}" if isinstance(error, TransactionEnded) else ""
+        raise NotCommitted(
+            f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted before its commit: "
+            f"{error.message}",
+            advice=f"Nothing of it is visible. Start again with the same version.{why} If another driver runs with the same "
+            f"{work.identity}, stop it.",
+        ) from error
+
+    def _decide(self, work: Work, deadline: float) -> Decision:
         """Return whether to commit the version or to skip it. If the state that this process keeps allows the commit, return
         `commit`. Otherwise read the log again. The kept state may be out of date, because another process of the driver may have
         taken over. Then the `begin` that follows fails, because the other process has ended this producer.
@@ -240,43 +238,43 @@ class Committer:
                     return "commit"
             except (TakenOver, VersionRefused) as error:
                 log.info("reading the control topic of %s again: %s", work.what, error.message)
-        return self._judge(self._take(work), work)
+        return self._judge(self._take(work, deadline), work)
 
     @staticmethod
     def _judge(state: State, work: Work) -> Decision:
-        return decide(state, work.run, work.version, what=work.what, streaming=work.streaming, accepts_loss=work.accepts_loss)
+        return decide(
+            state,
+            work.run,
+            work.version,
+            what=work.what,
+            streaming=work.streaming,
+            accepts_loss=work.accepts_loss,
+            words=work.words,
+        )
 
-    def _take(self, work: Work) -> State:
+    def _take(self, work: Work, deadline: float) -> State:
         """Become the only producer, read the log up to the `take` of this run, and abort the transactions that earlier runs left
         open. Return the state.
         """
         self._state = None
-        until = self._control.take(work.run)
-        deadline = self._now() + self._patience
-        committed: set[TxnId] = set()
-        while True:
-            recovery = Recovery(work.run, work.txn, until)
-            for position, record in self._control.read(until):
-                if isinstance(record, Done):
-                    committed.add(record.txn)
-                recovery.read(position, record)
-                for txn in recovery.leftovers():
-                    recovery.ended(txn, self._resolve(txn))
-            if recovery.complete or recovery.replaced:
-                break
-            if self._now() > deadline:
-                raise TimedOut(
-                    f"The control topic of {work.what} could not be read up to {until.text} within {self._patience:g} s.",
-                    advice="An open transaction of another program holds back its records. It ends by its timeout.",
-                )
-        found = recovery.state if recovery.replaced else recovery.finish()
-        if work.opened is not None and not recovery.replaced:
-            for stray in self._control.strays(work.opened):  # left by drivers that died before they wrote `begin`
-                if stray not in committed:
-                    self._resolve(stray)
-            self._control.passed(work.opened)
-        self._state, self._run, self._last = found, work.run, until
-        return found
+        take, until = Take(work.run), self._control.take(work.run)
+        with naming(self._control.name), self._resolver(deadline - self._now()) as resolver:
+            recovery, self._last = replayed(
+                self._control.read,
+                until,
+                lambda: Recovery(work.run, work.txn),
+                lambda: self._control.append(take),
+                resolver,
+                in_time=lambda: self._now() <= deadline,
+                what=f"The control topic of {work.what}",
+            )
+            self._state = recovery.state if recovery.replaced else recovery.finish()
+        self._run, self._committed = work.run, recovery.committed
+        self._strays_due = not recovery.replaced
+        return self._state
+
+    def _resolver(self, patience: float) -> Resolver:
+        return Resolver(self._control.end, pause=self._pause, now=self._now, patience=patience, at_once=self._at_once)
 
     def _resolve(self, txn: TxnId) -> Outcome:
         """Abort a transaction, and ask again until the outcome is known. Return the outcome. A transaction that its coordinator
@@ -296,36 +294,65 @@ class Committer:
         if txn is None and self._state is not None:
             self._state = after(self._state, record)
 
-    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+    def _end(self, work: Work, found_done: Callable[[], bool] | None) -> None:
         """Commit the transaction. `found_done`: returns whether the control topic has the `done` of this transaction. It is called
-        if the coordinator does not know the transaction. Raises NotCommitted, OutcomeUnknown.
+        if the coordinator does not know the transaction. None: the write has no application. Raises OutcomeUnknown, and
+        TransactionEnded if the transaction is not committed.
         """
-        deadline = self._now() + self._patience
+        deadline, asked = self._now() + self._patience, False
         while True:
             try:
                 return self._control.end(work.txn, commit=True)
             except TransactionEnded as error:
-                if error.code == TRANSACTION_NOT_FOUND and found_done():
+                forgotten = error.code == TRANSACTION_NOT_FOUND
+                if forgotten and found_done is not None and found_done():
                     return
                 self._forget()
-                raise NotCommitted(
-                    f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted too early.",
-                    advice="It took longer than txnTimeoutMs, or another driver has aborted it. Start again; raise the timeout.",
-                ) from error
+                if forgotten and found_done is None and asked:
+                    raise self._unknown(work, error, found_done) from error
+                raise
             except PulsarError as error:  # also one that does not pass: an earlier request may have committed
                 if not isinstance(error, UNKNOWN) or self._now() > deadline:
                     self._forget()
-                    raise OutcomeUnknown(
-                        f"It is unknown whether version {work.version} of {work.what} was committed: the coordinator of the "
-                        f"transaction {work.txn.text} gave no answer to the commit: {error.message}",
-                        advice="Start again when the broker can be reached. The next run learns it and writes nothing twice.",
-                    ) from error
+                    raise self._unknown(work, error, found_done) from error
+                asked = True
                 self._pause(0.2)
+
+    @staticmethod
+    def _unknown(work: Work, error: PulsarError, found_done: object) -> OutcomeUnknown:
+        version = f"version {work.version} of " if found_done is not None else ""
+        return OutcomeUnknown(
+            f"It is unknown whether {version}{work.what} was committed: the coordinator of the transaction {work.txn.text} gave no "
+            f"answer to the commit: {error.message}",
+            advice="Start again when the broker can be reached. The next run learns it and writes nothing twice."
+            if found_done is not None
+            else f"Look for its rows before you write it again: a write without {work.words.app} is written again by a repetition.",
+        )
 
     def _found_done(self, work: Work) -> bool:
         """Return whether the control topic has the `done` of a transaction that its coordinator does not know."""
-        last = self._take(work).last
+        last = self._take(work, self._now() + self._patience).last
         return last is not None and last.txn == work.txn
+
+    def _end_strays(self, work: Work) -> None:
+        """Abort the transactions that earlier drivers opened and for which they wrote no `begin`. They cannot commit, but their
+        rows hide later rows from readers until their timeout. This is done after the version is decided, for two reasons: no commit
+        waits for it, and a driver that is about to take over keeps its transaction. An error is only logged, because the next
+        commit tries again.
+        """
+        if not self._strays_due or work.opened is None:
+            return
+        try:
+            left = [one for one in self._control.strays(work.opened) if one not in self._committed]
+            with self._resolver(patience=0) as resolver:
+                for txn in left:
+                    resolver.start(txn)
+                resolver.outcomes()
+            self._control.passed(work.opened)
+        except PulsarError as error:
+            log.warning("transactions of earlier drivers of %s may be open until their timeouts: %s", work.what, error.message)
+        else:
+            self._strays_due = False
 
     def _checkpoint(self, opened: Opened | None = None) -> None:
         """Write a checkpoint after every `CHECKPOINT_EVERY` records. An error is only logged, because the commit is decided."""

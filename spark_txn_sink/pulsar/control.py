@@ -14,14 +14,15 @@ once:
 - The `done` of a transaction is in the transaction, so rows and `done` become visible together.
 - The `begin` of a transaction is in the log before its `done`. So a run that reads the log learns of every transaction that may
   still commit, and aborts it first.
-- A run reads the log up to its own `take`. All records of earlier producers are before this `take`, since the run ends these
-  producers before it writes the `take`.
+- A run reads the log up to its own `take`. All plain records of earlier producers are before this `take`, since the run ends these
+  producers before it writes the `take`. A `done` may be after it, because a broker writes a record of the transaction before it
+  writes the `done`. But it is in the log before its transaction is committed. So if the run learns that a transaction is committed
+  and has not read its `done`, it writes another `take` and reads up to this one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
@@ -29,17 +30,13 @@ from typing import Final, Literal, TypeVar
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome, decoded, encoded
 
 T = TypeVar("T")
 RUNS: Final = 64
 """How many runs the state remembers. A run that was replaced by as many later runs is forgotten, and then counts as a new run."""
 CHECKPOINT_EVERY: Final = 100
 """After this many records the owner of the control topic writes a checkpoint."""
-FORMAT: Final = 1
-
-
-class ControlDamaged(TxnSegmentError):
-    """The control topic has records that the protocol never writes."""
 
 
 class TakenOver(TxnSegmentError):
@@ -106,7 +103,7 @@ Record = Take | Begin | Done | Checkpoint
 
 
 def after(state: State, record: Record) -> State:
-    """Return the state after one more record. Raises ControlDamaged if two transactions have committed one version."""
+    """Return the state after one more record. Raises LogDamaged if two transactions have committed one version."""
     number = state.records + 1
     match record:
         case Checkpoint(found):
@@ -124,7 +121,7 @@ def after(state: State, record: Record) -> State:
             left = {txn: begin for txn, begin in state.open.items() if txn != record.txn}
             last = state.last
             if last is not None and last.version == record.version and last.txn != record.txn:
-                raise ControlDamaged(
+                raise LogDamaged(
                     f"Version {record.version} of {record.topic} was committed by the transactions {last.txn.text} and "
                     f"{record.txn.text}.",
                     advice="The rows of one of them are duplicates. Report this with the records of the control topic.",
@@ -133,58 +130,56 @@ def after(state: State, record: Record) -> State:
             return dataclasses.replace(state, open=left, last=record if newer else last, records=number)
 
 
-Outcome = Literal["aborted", "committed"]
 Decision = Literal["commit", "skip"]
 
 
 class Recovery:
-    """Takes over the control topic for one run. The caller passes the records in their order, and aborts the leftovers:
-
-        recovery = Recovery(run, own, until)
-        for position, record in records:
-            recovery.read(position, record)
-            for txn in recovery.leftovers(): recovery.ended(txn, the outcome of aborting it)
-        recovery.finish()
-
-    `own`: the transaction of this run, which is not aborted. `until`: the position of the run's `take`. A leftover is a transaction
-    of an earlier run that may still commit. An open transaction holds back the records after its `done`, so the caller aborts
-    leftovers at once and reads on.
+    """What the records say to a run that takes over. Fed by `resolving.replayed`. `own`: the transaction of this run, which is not
+    aborted. A leftover is a transaction of an earlier run that may still commit. If a leftover is found to be committed, its abort
+    came too late, and its `done` is in the log.
     """
 
-    def __init__(self, run: str, own: TxnId, until: Position) -> None:
-        self._run, self._own, self._until = run, own, until
+    def __init__(self, run: str, own: TxnId) -> None:
+        self._run, self._own = run, own
         self.state = State()
-        self.complete = False
-        self._outcomes: dict[TxnId, Outcome] = {}
+        self.committed: set[TxnId] = set()
+        """The transactions whose `done` was read."""
+        self._outcomes: dict[TxnId, Outcome | None] = {}
 
     @property
     def replaced(self) -> bool:
         """Whether a later run has taken over. If so, the caller reads no more records and aborts nothing."""
         return self.state.replaced(self._run)
 
-    def read(self, position: Position, record: Record) -> None:
-        """Take the next record. Raises ControlDamaged."""
+    @property
+    def missing(self) -> list[TxnId]:
+        """The leftovers that were committed and whose `done` was not read."""
+        return [txn for txn in self.state.open if self._outcomes.get(txn) == "committed"]
+
+    def read(self, record: Record) -> None:
+        """Take the next record. Raises LogDamaged."""
         self.state = after(self.state, record)
-        self.complete = self.complete or position >= self._until
+        if isinstance(record, Done):
+            self.committed.add(record.txn)
 
     def leftovers(self) -> list[TxnId]:
         """Return the transactions of earlier runs that may still commit. The caller must abort each of them before it commits."""
         if self.replaced:
             return []
-        return [txn for txn in self.state.open if txn != self._own and txn not in self._outcomes]
+        return [txn for txn in self.state.open if txn != self._own]
 
-    def ended(self, txn: TxnId, outcome: Outcome) -> None:
-        """Take note of the outcome of a leftover. `committed` means that the abort came too late, so the leftover's `done` follows
-        in the records.
+    def ended(self, outcomes: Mapping[TxnId, Outcome | None]) -> None:
+        """Take note of the outcomes of leftovers. None: the coordinator does not know the transaction any more. It then counts as
+        aborted, since its `done` would have been read.
         """
-        self._outcomes[txn] = outcome
+        self._outcomes |= outcomes
 
     def finish(self) -> State:
-        """Return the state without the leftovers. Raises ControlDamaged if a leftover was committed and its `done` is missing."""
-        missing = [txn.text for txn in self.state.open if self._outcomes.get(txn) == "committed"]
-        if missing:
-            raise ControlDamaged(
-                f"The transactions {', '.join(missing)} are committed, but the control topic has no record of it.",
+        """Return the state without the leftovers. Raises LogDamaged if a leftover was committed and its `done` is missing."""
+        if self.missing:
+            raise LogDamaged(
+                f"The transactions {', '.join(txn.text for txn in self.missing)} are committed, but the control topic has no "
+                "record of it.",
                 advice="Someone else has committed them. Check the rows of their versions before you go on.",
             )
         left = {txn: begin for txn, begin in self.state.open.items() if txn not in self._outcomes}
@@ -192,16 +187,34 @@ class Recovery:
         return self.state
 
 
-def decide(state: State, run: str, version: int, *, what: str, streaming: bool, accepts_loss: bool) -> Decision:
+@dataclass(frozen=True)
+class Words:
+    """What the caller of a write calls its application, its version and its timeout. Errors use these words."""
+
+    app: str
+    version: str
+    timeout: str
+
+
+OPTIONS: Final = Words("txnAppId", "txnVersion", "txnTimeoutMs")
+"""The options of a Spark write."""
+ARGUMENTS: Final = Words("app", "version", "timeout")
+"""The arguments of `cluster.begin` and `cluster.transaction`."""
+
+
+def decide(
+    state: State, run: str, version: int, *, what: str, streaming: bool, accepts_loss: bool, words: Words = OPTIONS
+) -> Decision:
     """Decide whether to commit a version or to skip it because it is committed. `what`: application and topic, for errors.
 
     Raises TakenOver, VersionRefused.
     """
     if state.replaced(run):
+        only = "Let only one query run on a checkpoint" if streaming else f"Let only one program at a time use an {words.app}"
         raise TakenOver(
             f"Another driver of {what} has taken over: this one may not commit version {version}.",
-            advice="Let only one query run on a checkpoint (and one program with a txnAppId). Stop the one that is not wanted; "
-            "the other goes on. Nothing of this version was committed by this driver.",
+            advice=f"{only}. Stop the one that is not wanted; the other goes on. Nothing of this version was committed by this "
+            "driver.",
         )
     last = state.last
     if last is None or version == last.version + 1:
@@ -211,7 +224,9 @@ def decide(state: State, run: str, version: int, *, what: str, streaming: bool, 
     if version < last.version:
         raise VersionRefused(
             f"Version {version} of {what} is below the committed version {last.version}.",
-            advice="Is the checkpoint an old copy? Start with a new checkpoint and a new txnAppId, or with a higher txnVersion.",
+            advice="Is the checkpoint an old copy? Start with a new checkpoint and a new txnAppId."
+            if streaming
+            else f"Give a {words.version} above {last.version}, or another {words.app}.",
         )
     if streaming and not accepts_loss:
         raise VersionRefused(
@@ -227,7 +242,7 @@ def decide(state: State, run: str, version: int, *, what: str, streaming: bool, 
 
 def encode(record: Record) -> bytes:
     """Return the JSON text of a record."""
-    return json.dumps({"v": FORMAT, **_fields(record)}, separators=(",", ":"), ensure_ascii=False).encode()
+    return encoded(_fields(record))
 
 
 def _fields(record: Record) -> dict[str, object]:
@@ -247,20 +262,8 @@ def _fields(record: Record) -> dict[str, object]:
 
 
 def decode(data: bytes) -> Record:
-    """Return a record from its JSON text. Raises ControlDamaged."""
-    try:
-        fields = json.loads(data)
-        if fields["v"] != FORMAT:
-            raise ControlDamaged(
-                f"A record of the control topic has the format {fields['v']}, and this program knows {FORMAT}.",
-                advice="Upgrade txnsegment.",
-            )
-        return _record(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ControlDamaged(
-            f"A record of the control topic cannot be read: {data[:200]!r} ({error}).",
-            advice="Only txnsegment may write to this topic. Find out who wrote the record.",
-        ) from error
+    """Return a record from its JSON text. Raises LogDamaged."""
+    return decoded(data, _record)
 
 
 def _record(fields: Mapping[str, object]) -> Record:

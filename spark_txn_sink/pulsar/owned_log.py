@@ -18,8 +18,8 @@ from pulsar_protocol.errors import ConnectionLost
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Access, Producer
 from pulsar_protocol.reader import entries
-from spark_txn_sink.pulsar.admin import found_or_created
-from spark_txn_sink.pulsar.control import ControlDamaged
+from spark_txn_sink.pulsar.admin import found_or_created, when_created
+from spark_txn_sink.pulsar.log_records import LogDamaged, naming
 
 R = TypeVar("R")
 SUBSCRIPTION: Final = "txnsegment-control"
@@ -38,7 +38,7 @@ def owned_name(kind: str, owner: str, topic: str) -> str:
 
 @dataclass(frozen=True)
 class Codec(Generic[R]):
-    """The bytes of records. `decode` raises ControlDamaged."""
+    """The bytes of records. `decode` raises LogDamaged."""
 
     encode: Callable[[R], bytes]
     decode: Callable[[bytes], R]
@@ -66,7 +66,7 @@ class OwnedLog(Generic[R]):
         """
         self.drop()
         segment = self._where()
-        with self._cursor(segment):  # makes the subscription before the first record, so that retention keeps it
+        with when_created(lambda: self._cursor(segment)):  # the subscription, so that retention keeps the first record
             self._producer = Producer(self._opened(), segment, access=self._access)
         return self.append(first)
 
@@ -75,16 +75,18 @@ class OwnedLog(Generic[R]):
         """Whether neither the broker nor the end of the connection has closed the producer."""
         return self._producer is not None and self._producer.alive
 
-    def read(self, to: Position) -> Iterator[tuple[Position, R]]:
-        """Yield the readable records from the last checkpoint to a position. If no more records are readable, wait a moment for
-        them, then end.
+    def read(self, to: Position | None = None) -> Iterator[tuple[Position, R]]:
+        """Yield the readable records from the last checkpoint to a position (None: to the end). If no more records are readable,
+        wait a moment for them, then end.
         """
         segment = self._where()
         with self._cursor(segment) as cursor:
             start = cursor.position
         for position, entry in entries(self._opened(), segment, start, to, idle_seconds=WAIT_SECONDS):
             for message in entry.messages():
-                yield position, self._codec.decode(message.value or b"")
+                with naming(self.name):
+                    record = self._codec.decode(message.value or b"")
+                yield position, record
 
     def append(self, record: R, txn: TxnId | None = None) -> Position:
         """Write a record and wait for its receipt."""
@@ -117,13 +119,14 @@ class OwnedLog(Generic[R]):
         return Consumer.durable(self._opened().broker_of(segment), segment, subscription)
 
     def _where(self) -> str:
-        """Return the segment of the log. Raises ControlDamaged if the topic was split."""
+        """Return the segment of the log. Raises LogDamaged if the topic was split."""
         if self._segment is None:
             layout = found_or_created(self._opened(), self.name, self._admin_url, 1)
             if len(layout.segments) != 1:
-                raise ControlDamaged(
-                    f"The control topic {self.name} was split or merged: it has {len(layout.segments)} segments.",
-                    advice="Switch automatic splits off for its namespace; go on with a new txnAppId, checkpoint or subscription.",
+                raise LogDamaged(
+                    f"The topic {self.name} was split or merged: it has {len(layout.segments)} segments.",
+                    advice="Switch automatic splits off for its namespace. Go on with another application, checkpoint or "
+                    "subscription.",
                 )
             (only,) = layout.segments.values()
             self._segment = only.name

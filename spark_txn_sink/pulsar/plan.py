@@ -17,7 +17,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression
 from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import Bits, Layout, bits_of
-from spark_txn_sink.pulsar.admin import found_or_created
+from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.journal import begin_write
 from spark_txn_sink.pulsar.options import HashBits, PulsarWriteOptions
@@ -85,7 +85,9 @@ def _plan(
         topic=options.topic,
         layout=layout,
         bits=hash_bits(options.hash_bits, client),
-        rows=row_format(client, options.topic, layout.active[0].name, columns, options.key_column, options.value_format),
+        rows=when_created(
+            lambda: row_format(client, options.topic, layout.active[0].name, columns, options.key_column, options.value_format)
+        ),
         compression=options.compression,
         entry_bytes=options.entry_bytes,
         entry_rows=options.entry_rows,

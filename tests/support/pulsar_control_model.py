@@ -21,8 +21,10 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import Committer, Control, Work
+from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control import Record, Take, TakenOver, decode, encode
+from spark_txn_sink.pulsar.log_records import LogDamaged
+from spark_txn_sink.pulsar.work import Control, Work
 
 T = TypeVar("T")
 End = Literal["open", "committed", "aborted"]
@@ -95,6 +97,8 @@ class World:
 class ModelControl:
     """The `Control` of one driver. Each call is a step of the schedule, and may meet a fault."""
 
+    name = "topic://public/default/__txnsegment_control_model"
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.epoch = -1
@@ -110,8 +114,10 @@ class ModelControl:
     def append(self, record: Record, txn: TxnId | None = None) -> Position:
         def work() -> Position:
             self.check_fence()
-            if txn is not None and self.world.txns[txn] != "open":
-                raise broker_error(22, "the transaction has ended", "send")
+            if txn is not None:
+                switch()  # the broker writes a record of the transaction first, and does not look at the producer again
+                if self.world.txns[txn] != "open":
+                    raise broker_error(22, "the transaction has ended", "send")
             return self.world.write(encode(record), txn)
 
         return self._step(work)
@@ -120,10 +126,10 @@ class ModelControl:
         if self.epoch != self.world.epoch:
             raise ConnectionLost("The broker closed the connection.")
 
-    def read(self, to: Position) -> Iterator[tuple[Position, Record]]:
+    def read(self, to: Position | None = None) -> Iterator[tuple[Position, Record]]:
         self._step(lambda: None)
         at = self.world.kept_from + 1
-        while at <= to.entry:
+        while at <= (len(self.world.log) - 1 if to is None else to.entry):
             data, txn = self.world.log[at]
             if txn is not None and self.world.txns[txn] == "open":
                 return
@@ -172,10 +178,10 @@ class ModelControl:
 
 
 def switch() -> None:
-    """Give the turn to the scheduler."""
+    """Give the turn to the scheduler, if there is one."""
     parent = getcurrent().parent
-    assert parent is not None
-    parent.switch()
+    if parent is not None:
+        parent.switch()
 
 
 MakeControl = Callable[[World], Control]
@@ -183,7 +189,7 @@ MakeCommitter = Callable[[Control, Callable[[float], None], Callable[[], float]]
 
 
 def committer(control: Control, pause: Callable[[float], None], now: Callable[[], float]) -> Committer:
-    return Committer(control, pause=pause, now=now, patience=PATIENCE)
+    return Committer(control, pause=pause, now=now, patience=PATIENCE, at_once=0)
 
 
 @dataclass
@@ -213,6 +219,8 @@ class Driver:
             except TakenOver:
                 self.world.taken_over += 1
                 return
+            except LogDamaged:
+                raise
             except TxnSegmentError:
                 continue
 

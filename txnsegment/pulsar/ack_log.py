@@ -13,12 +13,13 @@ from typing import Final
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
+from pulsar_protocol.errors import Fenced, PulsarError, TopicMissing
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.committing import NO_PRODUCER, resolved
-from spark_txn_sink.pulsar.control import Outcome, TakenOver
+from spark_txn_sink.pulsar.control import TakenOver
+from spark_txn_sink.pulsar.log_records import Outcome, naming
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
+from spark_txn_sink.pulsar.resolving import AT_ONCE, NO_PRODUCER, Resolver, replayed
 from txnsegment.pulsar.ack_records import (
     Aborted,
     Acked,
@@ -87,15 +88,15 @@ def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:
 
 
 class AckLog:
-    """The acknowledgements of one subscription, for its only consumer. `what`: subscription and topic, for errors.
+    """The acknowledgements of one subscription, for its only consumer. `what`: subscription and topic, for errors. `at_once`: see
+    `Resolver`.
 
     After an error of the connection this object takes over the log again and reads it. Only then does it repeat a write, and only
-    for acknowledgements that the log does not have. Raises SubscriptionBusy, TakenOver,
-    ControlDamaged, the errors of the connection.
+    for acknowledgements that the log does not have. Raises SubscriptionBusy, TakenOver, LogDamaged, the errors of the connection.
     """
 
-    def __init__(self, records: OwnedLog[Record], what: str, clock: Clock) -> None:
-        self._log, self._what, self._clock = records, what, clock
+    def __init__(self, records: OwnedLog[Record], what: str, clock: Clock, at_once: int = AT_ONCE) -> None:
+        self._log, self._what, self._clock, self._at_once = records, what, clock, at_once
         self._consumer = uuid.uuid4().hex
         self._state: State | None = None
         self._had = False
@@ -229,26 +230,21 @@ class AckLog:
     def _take(self) -> None:
         """Become the only producer, read the log up to the own `take`, and abort what earlier consumers have left."""
         self._state = None
-        until = self._own()
-        deadline = self._clock.now() + PATIENCE_SECONDS
-        outcomes: dict[TxnId, Outcome | None] = {}
-        while True:
-            recovery, complete = Recovery(self._begun, outcomes), False
-            for position, record in self._log.read(until):
-                recovery.read(record)
-                for txn in recovery.leftovers():
-                    outcomes[txn] = resolved(
-                        self._log.end, txn, pause=self._clock.pause, now=self._clock.now, patience=PATIENCE_SECONDS
-                    )
-                complete = complete or position >= until
-            if complete:
-                break
-            if self._clock.now() > deadline:
-                raise TimedOut(
-                    f"The acknowledgements of {self._what} could not be read up to {until.text} within {PATIENCE_SECONDS:g} s.",
-                    advice="An open transaction of another program holds back its records. It ends by its timeout.",
-                )
-        found = recovery.finish()
+        until, deadline = self._own(), self._clock.now() + PATIENCE_SECONDS
+        resolver = Resolver(
+            self._log.end, pause=self._clock.pause, now=self._clock.now, patience=PATIENCE_SECONDS, at_once=self._at_once
+        )
+        with naming(self._log.name), resolver:
+            recovery, until = replayed(
+                self._log.read,
+                until,
+                lambda: Recovery(self._begun),
+                lambda: self._log.append(Aborted(())),
+                resolver,
+                in_time=lambda: self._clock.now() <= deadline,
+                what=f"The acknowledgements of {self._what}",
+            )
+            found = recovery.finish()
         if self._had and recovery.owner_before() != self._consumer:
             self._replaced = True
             self.forget()

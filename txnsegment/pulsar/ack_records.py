@@ -26,7 +26,6 @@ Only one consumer may write to the log. Four facts make an acknowledgement in a 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,9 +33,8 @@ from typing import Any, Final
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, parse_all, texts, union
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.control import ControlDamaged, Outcome
+from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome, decoded, encoded
 
-FORMAT: Final = 1
 WHOLE: Final = Row(10**18, 0, 0)
 """The end of the rows of a sealed segment that is acknowledged as a whole. No ledger has such a number."""
 RowsBySegment = Mapping[str, Rows]
@@ -139,23 +137,19 @@ def after(state: State, record: Record) -> State:
 
 
 class Recovery:
-    """Reads the log for a consumer that takes over. The caller feeds records in their order and carries out what is asked:
-
-        recovery = Recovery(own, outcomes)
-        for position, record in records:
-            recovery.read(record)
-            for txn in recovery.leftovers(): outcomes[txn] = the outcome of aborting it
-        recovery.finish()
-
-    `own`: the open transactions of this consumer, which are not aborted. They have no `done` yet. `outcomes`: how transactions
-    ended; None: the coordinator has forgotten it. A transaction that is open holds back the records after its `done`, so the caller
-    aborts leftovers at once and reads on.
+    """What the log says to a consumer that takes over. Fed by `resolving.replayed`. `own`: the open transactions of this consumer,
+    which are not aborted. They have no `done` yet.
     """
 
-    def __init__(self, own: Collection[TxnId], outcomes: Mapping[TxnId, Outcome | None]) -> None:
-        self._own, self._outcomes = own, outcomes
+    replaced = False
+    """The log tells only at its end whether another consumer has taken over (`owner_before`)."""
+
+    def __init__(self, own: Collection[TxnId]) -> None:
+        self._own = own
+        self._outcomes: dict[TxnId, Outcome | None] = {}
         self._records: list[Record] = []
         self._begun: dict[TxnId, None] = {}
+        self._done: set[TxnId] = set()
         self._aborted: set[TxnId] = set()
         """The transactions of which the log says that they were aborted."""
 
@@ -164,12 +158,23 @@ class Recovery:
         self._records.append(record)
         if isinstance(record, Begin | Done):
             self._begun[record.txn] = None
+        if isinstance(record, Done):
+            self._done.add(record.txn)
         elif isinstance(record, Aborted):
             self._aborted.update(record.txns)
 
     def leftovers(self) -> list[TxnId]:
-        """Return the transactions of which it is not known how they ended."""
-        return [txn for txn in self._begun if txn not in self._own and txn not in self._outcomes and txn not in self._aborted]
+        """Return the transactions of which the log does not say how they ended."""
+        return [txn for txn in self._begun if txn not in self._own and txn not in self._aborted]
+
+    def ended(self, outcomes: Mapping[TxnId, Outcome | None]) -> None:
+        """Take note of how leftovers ended. None: the coordinator has forgotten it; then its `done` counts."""
+        self._outcomes |= outcomes
+
+    @property
+    def missing(self) -> list[TxnId]:
+        """The leftovers that were committed and whose `done` was not read."""
+        return [txn for txn in self._begun if self._outcomes.get(txn) == "committed" and txn not in self._done]
 
     def newly_aborted(self) -> tuple[TxnId, ...]:
         """Return the transactions that were aborted, and of which the log does not say so."""
@@ -180,12 +185,11 @@ class Recovery:
         return self._folded(self._records[: max(n for n, one in enumerate(self._records) if isinstance(one, Take))]).owner
 
     def finish(self) -> State:
-        """Return the state. Raises ControlDamaged if a transaction was committed without a `done`."""
-        done = {one.txn for one in self._records if isinstance(one, Done)}
-        missing = [txn.text for txn in self._begun if self._outcomes.get(txn) == "committed" and txn not in done]
-        if missing:
-            raise ControlDamaged(
-                f"The transactions {', '.join(missing)} are committed, but the log of acknowledgements has no record of it.",
+        """Return the state. Raises LogDamaged if a transaction was committed without a `done`."""
+        if self.missing:
+            raise LogDamaged(
+                f"The transactions {', '.join(txn.text for txn in self.missing)} are committed, but the log of acknowledgements "
+                "has no record of it.",
                 advice="Someone else has committed them. Check their rows, delete the subscription, and create it again.",
             )
         return self._folded(self._records)
@@ -203,7 +207,7 @@ class Recovery:
 
 def encode(record: Record) -> bytes:
     """Return the JSON text of a record."""
-    return json.dumps({"v": FORMAT, **_fields(record)}, separators=(",", ":")).encode()
+    return encoded(_fields(record))
 
 
 def _fields(record: Record) -> dict[str, object]:
@@ -226,20 +230,8 @@ def _fields(record: Record) -> dict[str, object]:
 
 
 def decode(data: bytes) -> Record:
-    """Return a record from its JSON text. Raises ControlDamaged."""
-    try:
-        fields = json.loads(data)
-        if fields["v"] != FORMAT:
-            raise ControlDamaged(
-                f"A record of acknowledgements has the format {fields['v']}, and this program knows {FORMAT}.",
-                advice="Upgrade txnsegment.",
-            )
-        return _record(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ControlDamaged(
-            f"A record of acknowledgements cannot be read: {data[:200]!r} ({error}).",
-            advice="Only txnsegment may write to topics whose names begin with __txnsegment. Find out who wrote the record.",
-        ) from error
+    """Return a record from its JSON text. Raises LogDamaged."""
+    return decoded(data, _record)
 
 
 def _record(fields: Mapping[str, Any]) -> Record:

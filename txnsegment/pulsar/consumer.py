@@ -13,11 +13,12 @@ from metadata.common.errors import AckConflict, NotDelivered, OptionError
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, before, common, minus, rows, union
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import EARLIEST, Position
-from spark_txn_sink.pulsar.control import Outcome
+from spark_txn_sink.pulsar.log_records import Outcome
 from txnsegment.messages import Ahead, Batch, Message
 from txnsegment.pulsar.ack_log import AckLog, Clock
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning, joined
 from txnsegment.pulsar.delivered import Delivered
+from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.feeding import Feeding, Planned, origin, values_of
 from txnsegment.pulsar.refused import refusal
 from txnsegment.pulsar.transaction import PulsarTransaction
@@ -52,9 +53,10 @@ class PulsarConsumer:
 
     def __init__(self, feeding: Feeding, acks: AckLog, topic: str, subscription: str, clock: Clock) -> None:
         """`acks`: the log of the subscription, which exists in it."""
+        self.service_url = feeding.service_url
         self._feeding, self._acks, self._clock = feeding, acks, clock
         self._topic, self._subscription = topic, subscription
-        self._claims: dict[PulsarTransaction, dict[str, Rows]] = {}
+        self._claims: dict[Owner, dict[str, Rows]] = {}
         """The rows that open transactions acknowledge."""
         self._given = Delivered()
         self._seen: dict[str, Row] = {}
@@ -234,6 +236,12 @@ class PulsarConsumer:
         if txn is None:
             self._acks.acknowledge(wanted)
         else:
+            if not isinstance(txn, PulsarTransaction):
+                raise OptionError(
+                    f"A {type(txn).__name__} cannot acknowledge rows of {self._topic}, which is a topic of the Pulsar cluster "
+                    f"{self.service_url}.",
+                    advice="Give a transaction of the consumer's cluster: cluster.begin() or cluster.transaction().",
+                )
             txn.join(self)
             self._claims[txn] = joined(self._claims.get(txn, {}), wanted)
         self._moved = True
@@ -261,12 +269,12 @@ class PulsarConsumer:
         """Record that a transaction may have acknowledgements. The transaction calls this."""
         self._acks.begin(txn)
 
-    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
         """Write the acknowledgements of a transaction, which is about to be committed. The transaction calls this."""
         self._check_open()
         self._acks.prepare(txn, self._claims[owner])
 
-    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: Outcome | None) -> None:
         """Take note of how a transaction ended. None: not known. The transaction calls this. It does no I/O that could fail."""
         claimed = self._claims.pop(owner, {})
         if txn is not None:

@@ -116,6 +116,10 @@ class Feeding:
         self._reader = _Reader(self._options, self._columns)
         self.offset = PulsarOffset(topic, 0, {})
 
+    @property
+    def service_url(self) -> str:
+        return self._options[SERVICE_URL.name]
+
     def begin(self, rows: RowsBySegment, sent: Positions) -> None:
         """Go to the first row that is not in `rows`, and let the subscription hold all rows from there on."""
         places, ended = {}, set()

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import pyarrow as pa
 
-from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict, VersionConflict
+from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
-from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import (
-    TRANSACTION_NOT_FOUND,
-    ConnectionLost,
-    PulsarError,
-    TimedOut,
-    TopicTerminated,
-    TransactionEnded,
-)
-from pulsar_protocol.errors import Fenced as ProducerFenced
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, PulsarError, TimedOut, TopicTerminated, TransactionEnded
 from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values, codec
-from spark_txn_sink.pulsar import committing, control
+from spark_txn_sink.pulsar import committing
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.control import Outcome
 from spark_txn_sink.pulsar.journal import merged
-from spark_txn_sink.pulsar.many_topics import Application, Topic, commit_version, record_places, settle_all
+from spark_txn_sink.pulsar.log_records import Outcome
+from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
 from spark_txn_sink.pulsar.rows import is_binary, messages_of
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
+from txnsegment.pulsar.ending import Participant, Participants, VersionEnd, commit_asked, ended_early
 from txnsegment.transaction import Batches, batches_of
 
 ENTRY_ROWS = 1_000
@@ -42,19 +35,6 @@ ENTRY_ROWS = 1_000
 ENTRY_BYTES = 512 * 1024
 """The size in bytes of an entry's values and keys at which the entry is sent."""
 NO_APPLICATION = Application()
-
-
-class Participant(Protocol):
-    """A consumer whose acknowledgements are in a transaction."""
-
-    def begun(self, txn: TxnId) -> None:
-        """Record that the transaction may have acknowledgements."""
-
-    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
-        """Write the acknowledgements into the transaction. After an error the transaction is aborted."""
-
-    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
-        """Take note of how the transaction ended. `txn` None: it was never begun at the broker. `outcome` None: not known."""
 
 
 class PulsarTransaction:
@@ -72,13 +52,21 @@ class PulsarTransaction:
     """
 
     def __init__(
-        self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits], application: Application = NO_APPLICATION
+        self,
+        client: PulsarClient,
+        timeout_ms: int,
+        bits: Callable[[], Bits],
+        application: Application = NO_APPLICATION,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`bits`: a function that returns which bits of a key's hash choose its segment, by the version of the broker.
-        `application`: the application and version that make the transaction idempotent.
+        `application`: the application and version that make the transaction idempotent. `now`: a monotonic clock in seconds.
         """
         self._client, self._timeout_ms, self._bits, self._application = client, timeout_ms, bits, application
+        self._now = now
         self._id: TxnId | None = None
+        self._since = now()
+        """When the transaction was begun, or a moment before."""
         self._beginning = threading.RLock()
         self._opened: Opened | None = None
         """The record of the opening in the journal; None: there is none yet."""
@@ -89,8 +77,7 @@ class PulsarTransaction:
         self._ended = False
         self._commit_sent = False
         """Whether a commit may have been sent. Its outcome is then unknown until `commit` or `abort` learns it."""
-        self._participants: list[Participant] = []
-        self._prepared = False
+        self._participants = Participants(self, client.url)
 
     @property
     def id(self) -> str | None:
@@ -126,11 +113,7 @@ class PulsarTransaction:
                     advice="Nothing of the transaction is visible. Run it again; it then writes to the new segments.",
                 ) from error
             if isinstance(error, TransactionEnded):
-                raise TxnConflict(
-                    f"The Pulsar transaction {self.id} ended while rows were sent: by its timeout of {self._timeout_ms} ms, or "
-                    "because another program of the application has aborted it.",
-                    advice="Nothing of it is visible. Run it again, with a longer timeout.",
-                ) from error
+                raise self._ended_early(error) from error
             raise
         finally:
             self._appending -= 1
@@ -142,6 +125,7 @@ class PulsarTransaction:
         with self._beginning:
             if self._id is None:
                 self._check_open("begin")
+                self._since = self._now()
                 self._id = self._client.begin(self._timeout_ms)
                 if self._has_journal:
                     try:
@@ -167,8 +151,7 @@ class PulsarTransaction:
     def _send(self, layout: Layout, values: Values, batches: Iterable[pa.RecordBatch], key: str | None) -> None:
         """Send rows as the tasks of Spark do (`spark_txn_sink.pulsar.sending`)."""
         bits: Bits = self._bits() if key is not None or values.takes_keys else "high"  # rows without keys need neither
-        router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, self._turn)
-        self._turn += 1
+        router: Router | None = None
         outgoing: Outgoing | None = None
         name = layout.topic
 
@@ -181,35 +164,37 @@ class PulsarTransaction:
                     part = batch.slice(start, ENTRY_ROWS)
                     rows = messages_of(part, values, None if key is None else _key_column(part, key))
                     self._bytes += sum(len(value or b"") for value in rows.values)
+                    if router is None or outgoing is None:
+                        txn = self._begun()
+                        # The transactions begin at different segments, so that small ones fill all segments.
+                        router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, txn.least + self._turn)
+                        outgoing = Outgoing(lambda one: lend(self._client, one, values.schema), txn, "none", name)
+                        self._turn += 1
                     router.route(rows)
-                    if outgoing is None:
-                        outgoing = Outgoing(lambda one: lend(self._client, one, values.schema), self._begun(), "none", name)
                     for segment, entry in router.full():
                         outgoing.send(segment, entry)
                         if outgoing.refused:
                             follow(router, outgoing, newest)
-            if outgoing is not None:
+            if router is not None and outgoing is not None:
                 sent = finish(router, outgoing, newest)
                 self._places = merged([*self._places.items(), (name, sent)])
+                self._rows += router.rows
         finally:
             if outgoing is not None:
                 outgoing.close()
-        self._rows += router.rows
 
     def join(self, participant: Participant) -> None:
         """Let a consumer take part, whose acknowledgements count with the commit. `consumer.ack(.., txn=..)` calls this. If this
         method raises, the transaction is aborted, because the consumer's log may have a record of it. Raises OptionError after the
-        end, or after a commit was sent.
+        end, or after a commit was sent, or for a consumer of another cluster; then the transaction stays open.
         """
         self._check_takes("take acknowledgements")
-        if participant in self._participants:
-            return
+        self._participants.check_cluster(participant)
         try:
-            participant.begun(self._begun())
+            self._participants.join(participant, self._begun)
         except BaseException as error:
             self._abort_after(error)
             raise
-        self._participants.append(participant)
 
     def commit(self) -> Committed:
         """Make all rows visible, and let all acknowledgements count. A second call returns the result of the first.
@@ -235,7 +220,7 @@ class PulsarTransaction:
             self._ended = txn is None  # nothing can begin the transaction any more
         found = True
         if txn is not None and self._commit_sent:
-            self._send_commit(txn, again=True)
+            self._ask_commit(txn, again=True)
         elif txn is not None:
             found = self._end(txn)
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
@@ -244,12 +229,15 @@ class PulsarTransaction:
 
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
+        recorded: dict[str, Opened] = {}
         try:
             topics = self._topics()
-            self._prepare(txn)
             if self._application.name is not None:
-                return self._end_version(topics)
-            recorded = record_places(self._client, txn, topics)
+                if not self._end_version(topics, recorded):
+                    return False
+            else:
+                self._participants.prepare(txn)
+                recorded |= record_places(self._client, txn, topics)
         except OutcomeUnknown:
             raise
         except BaseException as error:
@@ -260,77 +248,54 @@ class PulsarTransaction:
                     advice="Nothing of it is visible, and it ends at the latest by its timeout. Run it again.",
                 ) from error
             if isinstance(error, TransactionEnded):
-                raise self._timed_out(error) from error
+                raise self._ended_early(error) from error
             raise
-        self._send_commit(txn)
+        if self._application.name is None:
+            self._ask_commit(txn)
         settle_all(self._client, topics, recorded)
         return True
 
-    def _prepare(self, txn: TxnId) -> None:
-        """Let the consumers write their acknowledgements into the transaction. After that it takes no more of them."""
-        self._prepared = True
-        for one in self._participants:
-            one.prepare(self, txn)
-
-    def _send_commit(self, txn: TxnId, *, again: bool = False) -> None:
-        """Ask the broker to commit. `again`: it was asked before. Only TransactionEnded says that the transaction is not committed.
-        After any other error the outcome is unknown.
+    def _end_version(self, topics: Sequence[Topic], recorded: dict[str, Opened]) -> bool:
+        """Commit a version of the application. Return False if it was committed before. `recorded`: gets the records of where the
+        rows are. The version is decided first, before consumers write acknowledgements.
         """
-        self._commit_sent = True
-        try:
-            self._client.end(txn, commit=True)
-        except TransactionEnded as error:
-            forgotten = again and error.code == TRANSACTION_NOT_FOUND
-            self._finish(None if forgotten else "aborted")
-            if forgotten:
-                raise OutcomeUnknown(
-                    f"It is unknown whether the Pulsar transaction {txn.text} is committed: the broker has forgotten it.",
-                    advice="Look for its rows before you run it again."
-                    if self._application.name is None
-                    else "Run it again with the same app and version: that learns it, and writes nothing twice.",
-                ) from error
-            raise self._timed_out(error) from error
-        except PulsarError as error:
-            raise OutcomeUnknown(
-                f"It is unknown whether the Pulsar transaction {txn.text} is committed: {error.message}",
-                advice="Call commit() again: it asks the broker, and commits at most once.",
-            ) from error
-
-    def _timed_out(self, error: TransactionEnded) -> TxnConflict:
-        return TxnConflict(
-            f"The Pulsar transaction {self.id} was aborted, by its timeout of {self._timeout_ms} ms or by another program: "
-            f"{error.message}",
-            advice="Nothing of it is visible. Run it again, with a longer timeout.",
-        )
-
-    def _end_version(self, topics: Sequence[Topic]) -> bool:
-        """Commit a version of the application. Return False if it was committed before."""
         assert self._opened is not None
-        recorded: dict[str, Opened] = {}
-        txn, url = self._opened.txn, self._client.url
+        txn = self._opened.txn
+        version = VersionEnd(self._client, self._application, self._opened, topics, self._rows)
+        with version:
+            if not version.begin():
+                return False
+            self._participants.prepare(txn)
+            self._commit_sent = True
+            try:
+                return version.finish(lambda: recorded.update(record_places(self._client, txn, topics)))
+            except committing.NotCommitted as error:
+                if isinstance(error.__cause__, TransactionEnded):
+                    raise self._ended_early(error.__cause__, checked=True) from error
+                raise TxnConflict(error.message, advice=error.advice) from error
+
+    def _ask_commit(self, txn: TxnId, *, again: bool = False) -> None:
+        """Ask the broker to commit, without an application, or again. Raises TxnConflict, OutcomeUnknown."""
         self._commit_sent = True
         try:
-            committed = commit_version(
-                lambda: auth.connect(url).patient(),
-                self._application,
-                self._opened,
-                topics,
-                self._rows,
-                lambda: recorded.update(record_places(self._client, txn, topics)),
-            )
-        except committing.OutcomeUnknown as error:
-            raise OutcomeUnknown(
-                error.message, advice="Call commit() again, or run the transaction again with the same app and version."
-            ) from error
-        except (control.TakenOver, ProducerFenced) as error:
-            raise Fenced(error.message, advice=error.advice) from error
-        except control.VersionRefused as error:
-            raise VersionConflict(error.message, advice=error.advice) from error
-        except committing.NotCommitted as error:
-            raise TxnConflict(error.message, advice=error.advice) from error
-        if committed:
-            settle_all(self._client, topics, recorded)
-        return committed
+            commit_asked(self._client, txn, again=again, repeatable=self._application.name is not None)
+        except TransactionEnded as error:
+            self._finish("aborted")
+            raise self._ended_early(error) from error
+        except OutcomeUnknown as error:
+            if isinstance(error.__cause__, TransactionEnded):
+                self._finish(None)
+            raise
+
+    def _ended_early(self, error: TransactionEnded, *, checked: bool = False) -> TxnConflict:
+        """Return the error of a transaction that ended before its commit. Raises VersionConflict or Fenced if another program of
+        the application is the reason. `checked`: it is known that there is none.
+        """
+        assert self._id is not None
+        if self._opened is not None and self._application.name is not None and not checked:
+            with VersionEnd(self._client, self._application, self._opened, (), self._rows) as version:
+                version.check(error)
+        return ended_early(self._id, self._timeout_ms, self._now() - self._since, self._application, error)
 
     def _topics(self) -> list[Topic]:
         """Return what is committed: each topic, with the positions of its rows."""
@@ -357,19 +322,9 @@ class PulsarTransaction:
             self._finish(outcome)
 
     def _finish(self, outcome: Outcome | None) -> None:
-        """End this object, and tell each consumer the outcome, once. None: not known. If a consumer raises an error, the others are
-        told nevertheless, and the first error is raised then.
-        """
+        """End this object, and tell each consumer the outcome (None: not known)."""
         self._ended = True
-        errors: list[BaseException] = []
-        while self._participants:
-            try:
-                self._participants[0].ended(self, self._id, outcome)
-            except BaseException as error:
-                errors.append(error)
-            del self._participants[0]
-        if errors:
-            raise errors[0]
+        self._participants.ended(self._id, outcome)
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort the transaction, unless it has ended. If the abort shows how the transaction has ended, add this to `error` as a
@@ -394,7 +349,7 @@ class PulsarTransaction:
     def _check_takes(self, verb: str) -> None:
         """Raise OptionError if the transaction takes nothing more, because it has ended or a commit was begun."""
         self._check_open(verb)
-        if self._prepared:
+        if self._participants.prepared or self._commit_sent:
             raise OptionError(
                 f"The transaction {self.id} is being committed: it cannot {verb}.",
                 advice="Call commit() again, then begin another one.",

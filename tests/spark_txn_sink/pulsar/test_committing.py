@@ -16,9 +16,11 @@ from pulsar_protocol.errors import ConnectionLost
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import Committer, Control, NotCommitted, Work
-from spark_txn_sink.pulsar.control import Begin, ControlDamaged, Done, Record, Recovery, Take, encode
-from tests.support.pulsar_control_model import PATIENCE, ModelControl, World, simulate
+from spark_txn_sink.pulsar.committing import Committer, NotCommitted
+from spark_txn_sink.pulsar.control import Begin, Done, Record, Recovery, Take, encode
+from spark_txn_sink.pulsar.log_records import LogDamaged
+from spark_txn_sink.pulsar.work import Control, Work
+from tests.support.pulsar_control_model import LEDGER, PATIENCE, ModelControl, World, simulate
 
 SEEDS = 1_000
 VERSIONS = 6
@@ -28,7 +30,7 @@ def wrong(seed: int, **planted: Any) -> str:
     """Run one schedule. Return what is wrong with its result, or an empty text."""
     try:
         world = simulate(seed, **planted)
-    except (ControlDamaged, AssertionError) as error:
+    except (LogDamaged, AssertionError) as error:
         return str(error)
     counts = world.committed()
     expected = dict.fromkeys(range(VERSIONS + 1), 1)
@@ -125,7 +127,7 @@ class NoGaps(Committer):
 
 
 def made(kind: type[Committer]) -> Callable[[Control, Callable[[float], None], Callable[[], float]], Committer]:
-    return lambda over, pause, now: kind(over, pause=pause, now=now, patience=PATIENCE)
+    return lambda over, pause, now: kind(over, pause=pause, now=now, patience=PATIENCE, at_once=0)
 
 
 def skips_leftovers(recovery: Recovery) -> list[TxnId]:
@@ -161,7 +163,7 @@ def alone(world: World) -> Committer:
 
 
 def at_once(control: Control) -> Committer:
-    return Committer(control, pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE)
+    return Committer(control, pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE, at_once=0)
 
 
 class Instant(ModelControl):
@@ -235,8 +237,75 @@ def test_a_new_driver_ends_each_earlier_transaction_once() -> None:
     control = WithStrays(world, [done.txn, left])
     opened = Opened(own.txn, "segment", Position(0, 9))
     assert at_once(control).commit(dataclasses.replace(own, opened=opened))
-    assert control.ended == [done.txn, left, own.txn]
+    assert control.ended == [done.txn, own.txn, left], "the stray is aborted when the version is decided"
     assert world.txns == {done.txn: "committed", left: "aborted", own.txn: "committed"}
+
+
+def test_a_driver_that_waits_for_its_turn_keeps_its_transaction() -> None:
+    """Two programs of one application are about to commit. The one that takes over last commits, whichever has begun first."""
+    world = fresh()
+    early, late = work(world, 0, "early"), work(world, 0, "late")
+    first, second = WithStrays(world, [early.txn]), Instant(world)
+    committers = at_once(first), at_once(second)
+    assert committers[0].begin(dataclasses.replace(late, opened=Opened(late.txn, "segment", Position(0, 9))))
+    assert committers[1].commit(early)
+    with pytest.raises(control.TakenOver):
+        committers[0].finish(late)
+    assert world.txns == {early.txn: "committed", late.txn: "aborted"}
+
+
+def test_a_driver_whose_producer_was_ended_does_not_end_that_of_its_successor() -> None:
+    """Otherwise each of the two drivers could end the producer of the other one before it commits."""
+    world = fresh()
+    early, late = work(world, 0, "early"), work(world, 0, "late")
+    first, second = Instant(world), Instant(world)
+    successor = at_once(second)
+
+    class Interrupted(Instant):
+        def append(self, record: Record, txn: TxnId | None = None) -> Position:
+            if isinstance(record, Begin) and second.epoch < 0:
+                assert successor.begin(late)
+            return super().append(record, txn)
+
+    with pytest.raises(control.TakenOver):
+        at_once(Interrupted(world)).commit(early)
+    assert successor.finish(late)
+    assert [type(control.decode(data)) for data, _ in world.log] == [Take, Take, Begin, Done]
+    assert first.epoch < 0
+
+
+def test_a_done_that_the_broker_writes_after_the_take_of_a_successor_is_found() -> None:
+    """The broker writes a record of the transaction before the `done`, and does not look at the producer again."""
+    world = fresh()
+    one, other = work(world, 0, "r1"), work(world, 1, "r2")
+    first = Instant(world)
+    committer = at_once(first)
+    assert committer.begin(one)
+    world.write(encode(Take("r2")), None)
+    world.write(encode(one.done), one.txn)
+    world.end(one.txn, "committed")
+
+    class Owns(Instant):
+        def take(self, run: str) -> Position:
+            self.epoch = self.world.epoch = 2
+            return Position(LEDGER, 2)
+
+    assert at_once(Owns(world)).commit(other)
+    assert world.committed() == {0: 1, 1: 1}
+
+
+def test_a_transaction_that_another_program_has_aborted_tells_what_became_of_its_version() -> None:
+    world = fresh()
+    mine, twin, later = work(world, 0, "mine"), work(world, 0, "twin"), work(world, 3, "later")
+    committer = at_once(Instant(world))
+    assert committer.begin(mine)
+    world.end(mine.txn, "aborted")
+    assert alone(world).commit(twin)
+    with pytest.raises(control.TakenOver, match="Another driver of app to t has taken over"):
+        committer.finish(mine)
+    assert alone(world).commit(dataclasses.replace(later, streaming=False))
+    with pytest.raises(control.VersionRefused, match="below the committed version 3"):
+        at_once(Instant(world)).commit(work(world, 0, "again"))
 
 
 def test_the_next_version_needs_no_take_and_no_read() -> None:

@@ -12,7 +12,6 @@ from spark_txn_sink.pulsar.control import (
     RUNS,
     Begin,
     Checkpoint,
-    ControlDamaged,
     Done,
     Record,
     Recovery,
@@ -25,6 +24,7 @@ from spark_txn_sink.pulsar.control import (
     decode,
     encode,
 )
+from spark_txn_sink.pulsar.log_records import LogDamaged
 
 TOPIC = "topic://public/default/t"
 A, B, C = TxnId(0, 1), TxnId(1, 2), TxnId(0, 3)
@@ -46,10 +46,10 @@ def state_of(*records: Record) -> State:
 
 
 def recovered(run: str, own: TxnId, *records: Record) -> Recovery:
-    """Return the recovery of a run that has read these records. The last record is the run's own `take`."""
-    recovery = Recovery(run, own, Position(1, len(records) - 1))
-    for number, record in enumerate(records):
-        recovery.read(Position(1, number), record)
+    """Return the recovery of a run that has read these records."""
+    recovery = Recovery(run, own)
+    for record in records:
+        recovery.read(record)
     return recovery
 
 
@@ -62,20 +62,15 @@ def judged(state: State, run: str, version: int, *, streaming: bool = True, acce
 
 def test_a_begin_without_done_is_aborted() -> None:
     recovery = recovered("r2", C, Take("r1"), begin(A, 0), done(A, 0), begin(B, 1), Take("r2"))
-    assert recovery.complete
     assert recovery.leftovers() == [B]
-    recovery.ended(B, "aborted")
-    assert recovery.leftovers() == []
+    recovery.ended({B: "aborted"})
     assert recovery.finish().open == {}
     assert judged(recovery.state, "r2", 1) == "commit"
 
 
 def test_a_leftover_is_known_before_the_own_take_is_read() -> None:
     """The `done` of an open transaction hides all later records. So the caller must learn of the leftover from its `begin`."""
-    recovery = Recovery("r2", C, Position(1, 3))
-    recovery.read(Position(1, 0), Take("r1"))
-    recovery.read(Position(1, 1), begin(A, 0))
-    assert (recovery.leftovers(), recovery.complete) == ([A], False)
+    assert recovered("r2", C, Take("r1"), begin(A, 0)).leftovers() == [A]
 
 
 def test_the_own_transaction_is_no_leftover() -> None:
@@ -85,19 +80,17 @@ def test_the_own_transaction_is_no_leftover() -> None:
 
 
 def test_a_leftover_that_was_committed_makes_its_version_done() -> None:
-    recovery = Recovery("r2", C, Position(1, 3))
-    for number, record in enumerate((Take("r1"), begin(A, 4))):
-        recovery.read(Position(1, number), record)
-    recovery.ended(A, "committed")
-    recovery.read(Position(1, 2), done(A, 4))
-    recovery.read(Position(1, 3), Take("r2"))
+    recovery = recovered("r2", C, Take("r1"), begin(A, 4), done(A, 4), Take("r2"))
+    recovery.ended({A: "committed"})
+    assert recovery.missing == []
     assert judged(recovery.finish(), "r2", 4) == "skip"
 
 
 def test_a_leftover_that_was_committed_without_done_is_an_error() -> None:
     recovery = recovered("r2", C, Take("r1"), begin(A, 4), Take("r2"))
-    recovery.ended(A, "committed")
-    with pytest.raises(ControlDamaged, match="0_1"):
+    recovery.ended({A: "committed"})
+    assert recovery.missing == [A]
+    with pytest.raises(LogDamaged, match="0_1"):
         recovery.finish()
 
 
@@ -146,7 +139,7 @@ def test_versions_follow_each_other_and_the_last_one_is_skipped() -> None:
 
 
 def test_two_transactions_of_one_version_are_an_error() -> None:
-    with pytest.raises(ControlDamaged, match="0_1 and 1_2"):
+    with pytest.raises(LogDamaged, match="0_1 and 1_2"):
         state_of(done(A, 1), done(B, 1))
 
 
@@ -204,7 +197,7 @@ def test_the_bytes_of_records_are_a_promise() -> None:
     ],
 )
 def test_other_bytes_are_an_error(data: bytes) -> None:
-    with pytest.raises(ControlDamaged):
+    with pytest.raises(LogDamaged):
         decode(data)
 
 

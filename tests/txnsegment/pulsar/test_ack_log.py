@@ -49,6 +49,8 @@ class Broker:
 class ModelLog:
     """The log as one consumer uses it."""
 
+    name = "topic://public/default/__txnsegment_acks_model"
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.open = False
@@ -120,7 +122,7 @@ def broker() -> Broker:
 
 @pytest.fixture
 def consumer(broker: Broker) -> Callable[[], AckLog]:
-    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", Waits().clock)
+    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", Waits().clock, at_once=0)
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])

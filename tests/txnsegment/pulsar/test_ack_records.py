@@ -7,7 +7,7 @@ import pytest
 from metadata.records.row_ranges import Row, before, rows
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.control import ControlDamaged, Outcome
+from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome
 from txnsegment.pulsar.ack_records import (
     WHOLE,
     Aborted,
@@ -31,9 +31,10 @@ A, B = {"s": rows([(Row(0, 0, 0), Row(4, 0, 2))])}, {"s": rows([(Row(4, 1, 0), R
 
 
 def state_of(*records: Record, t: Outcome | None = None) -> State:
-    recovery = Recovery((), {T: t})
+    recovery = Recovery(())
     for record in records:
         recovery.read(record)
+    recovery.ended({T: t})
     return recovery.finish()
 
 
@@ -56,12 +57,12 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"v":1,"kind":"x"}', b'{"v":1,"kind":"acked","rows":{"s":["q"]}}'])
 def test_a_damaged_record_is_an_error(data: bytes) -> None:
-    with pytest.raises(ControlDamaged, match="cannot be read"):
+    with pytest.raises(LogDamaged, match="cannot be read"):
         decode(data)
 
 
 def test_a_newer_format_is_an_error() -> None:
-    with pytest.raises(ControlDamaged, match="format 2"):
+    with pytest.raises(LogDamaged, match="format 2"):
         decode(b'{"v":2,"kind":"take"}')
 
 
@@ -94,7 +95,7 @@ def test_a_transaction_of_which_the_log_says_that_it_was_aborted_does_not_count_
 
 
 def test_the_outcome_of_each_begun_transaction_is_asked_for_also_if_its_done_is_there() -> None:
-    recovery = Recovery((), {})
+    recovery = Recovery(())
     recovery.read(Begin(T))
     assert recovery.leftovers() == [T]
     recovery.read(Done(T, A))
@@ -102,13 +103,13 @@ def test_the_outcome_of_each_begun_transaction_is_asked_for_also_if_its_done_is_
 
 
 def test_the_own_transaction_is_no_leftover() -> None:
-    recovery = Recovery({T}, {})
+    recovery = Recovery({T})
     recovery.read(Begin(T))
     assert recovery.leftovers() == []
 
 
 def test_a_transaction_that_is_committed_without_its_done_is_damage() -> None:
-    with pytest.raises(ControlDamaged, match="1_7"):
+    with pytest.raises(LogDamaged, match="1_7"):
         state_of(Moved(A, {}), Begin(T), t="committed")
 
 
@@ -119,7 +120,7 @@ def test_a_checkpoint_counts_only_at_the_beginning() -> None:
 
 
 def test_the_consumer_before_the_last_take_is_known() -> None:
-    recovery = Recovery((), {})
+    recovery = Recovery(())
     for record in (Checkpoint(State(True, A, {}, "one")), Acked(B), Take("two")):
         recovery.read(record)
     assert (recovery.owner_before(), recovery.finish().owner) == ("one", "two")

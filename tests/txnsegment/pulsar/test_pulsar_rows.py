@@ -23,8 +23,11 @@ HALVES = ((0, 0x7FFF), (0x8000, 0xFFFF))
 class Broker:
     """A stand-in for the client of a topic with two segments and no schema. `sent`: the messages of each segment."""
 
-    def __init__(self) -> None:
+    url = "pulsar://broker:6650"
+
+    def __init__(self, number: int = 7) -> None:
         self.sent: dict[str, list[Message]] = {}
+        self._number = number
 
     def layout(self, topic: str) -> Layout:
         return Layout(topic, 0, {i: Segment(i, f"s{i}", start, end, True, (), ()) for i, (start, end) in enumerate(HALVES)})
@@ -36,7 +39,7 @@ class Broker:
         return []
 
     def begin(self, timeout_ms: int) -> TxnId:
-        return TxnId(0, 7)
+        return TxnId(0, self._number)
 
 
 class Producer:
@@ -75,6 +78,14 @@ def test_rows_with_a_null_key_are_spread_over_the_segments(broker: Broker) -> No
     for _ in range(2):
         txn.append("t", pa.table({"value": pa.array([None, None], pa.binary())}), key="value")
     assert {name: len(sent) for name, sent in broker.sent.items()} == {"s0": 2, "s1": 2}
+
+
+@pytest.mark.parametrize(("number", "segment"), [(7, "s1"), (8, "s0")])
+def test_small_transactions_begin_at_different_segments(broker: Broker, number: int, segment: str) -> None:
+    """Otherwise all rows with a null key of programs that write an entry at a time would be in the first segment."""
+    broker._number = number
+    begun(broker).append("t", pa.table({"value": pa.array([None], pa.binary())}), key="value")
+    assert [name for name, sent in broker.sent.items() if sent] == [segment]
 
 
 def test_each_state_that_the_error_names_is_accepted_and_no_part_of_one(broker: Broker) -> None:

@@ -12,6 +12,7 @@ import pytest
 from metadata.common.errors import OptionError, OutcomeUnknown, TxnConflict
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
+from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
 
 
@@ -21,6 +22,8 @@ class Broker:
     broker carries out the request, and all that the client learns is an UnknownError, or that it may not connect again. `state`:
     the transaction's state.
     """
+
+    url = "pulsar://one:6650,two:6650"
 
     def __init__(self, *lost: str) -> None:
         self.lost, self.state = list(lost), "OPEN"
@@ -44,9 +47,11 @@ class Broker:
             raise broker_error(21, f"is {self.state}", "end txn")
 
 
-def begun(broker: Broker) -> PulsarTransaction:
-    txn = PulsarTransaction(cast("PulsarClient", broker), 60_000, lambda: "low")
-    txn._id = TxnId(0, 7)
+def begun(broker: Broker, seconds: float = 0.0) -> PulsarTransaction:
+    """Return a transaction that was begun so many seconds ago."""
+    clock = [0.0]
+    txn = PulsarTransaction(cast("PulsarClient", broker), 60_000, lambda: "low", now=lambda: clock[0])
+    txn._id, clock[0] = TxnId(0, 7), seconds
     return txn
 
 
@@ -91,8 +96,12 @@ def test_a_forgotten_transaction_stays_unknown() -> None:
 def test_a_transaction_that_the_broker_ended_first_is_a_conflict() -> None:
     broker = Broker()
     broker.state = "ABORTED"
-    with pytest.raises(TxnConflict, match="timeout of 60000 ms"):
-        begun(broker).commit()
+    with pytest.raises(TxnConflict, match=r"aborted by its timeout of 60000 ms: it was open for 60\.5 s") as raised:
+        begun(broker, 60.5).commit()
+    assert "with a longer timeout" in raised.value.advice
+    with pytest.raises(TxnConflict, match=r"by another program, 3\.0 s after its begin and before its timeout") as raised:
+        begun(broker, 3.0).commit()
+    assert "txnsegment txns abort" in raised.value.advice
 
 
 def test_nothing_is_appended_after_a_commit_was_sent() -> None:
@@ -108,6 +117,8 @@ def test_nothing_is_appended_after_a_commit_was_sent() -> None:
 class Consumer:
     """A stand-in for a consumer. `fails`: the call that raises."""
 
+    service_url = "pulsar://two:6650"
+
     def __init__(self, fails: str = "") -> None:
         self.fails, self.told = fails, list[object]()
 
@@ -115,10 +126,10 @@ class Consumer:
         if self.fails == "begun":
             raise ConnectionLost("The log of the subscription was lost.")
 
-    def prepare(self, owner: PulsarTransaction, txn: TxnId) -> None:
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
         pass
 
-    def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: object) -> None:
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: object) -> None:
         self.told.append(outcome)
         if self.fails == "ended":
             raise KeyboardInterrupt
@@ -133,6 +144,17 @@ def test_an_acknowledgement_that_cannot_be_recorded_aborts_the_transaction() -> 
     assert broker.state == "ABORTED"
     with pytest.raises(OptionError, match="has ended"):
         txn.commit()
+
+
+def test_a_consumer_of_another_cluster_is_refused_and_the_transaction_goes_on() -> None:
+    """Otherwise its log would name a transaction of the other cluster."""
+    txn, other = begun(Broker()), Consumer()
+    other.service_url = "pulsar://three:6650"
+    with pytest.raises(OptionError, match="pulsar://three:6650 cannot be acknowledged by a transaction of pulsar://one:6650"):
+        txn.join(other)
+    txn.join(Consumer())
+    assert txn.commit().txn_id == "0_7"
+    assert other.told == []
 
 
 def test_every_consumer_is_told_the_outcome_once_though_one_of_them_fails() -> None:
