@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError, TxnSegmentError
+from metadata.common.worker_memory import spare_imports
 
 Result = TypeVar("Result")
 
@@ -24,7 +25,9 @@ def _told(call: Callable[[], Result]) -> Result:
     puts the whole traceback in front of the message. The traceback is logged at the level DEBUG.
     """
     try:
-        return call()
+        found = call()
+        spare_imports()
+        return found
     except TxnSegmentError as error:
         logging.getLogger("txnsegment").debug("refused", exc_info=True)
         raise error.with_traceback(None) from None

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from metadata.client.client import shared_client
+from metadata.common.worker_memory import spare_imports
 from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions
@@ -39,6 +40,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._identity = Identity(parsed.txn_app_id or f"write-{unique()}", version, random, streaming=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        spare_imports()
         return stage(self._plan, iterator)
 
     def commit(self, messages: Messages) -> None:
@@ -68,6 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._accepts_loss = parsed.after_restore == "continue"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        spare_imports()
         return stage(self._plan, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:

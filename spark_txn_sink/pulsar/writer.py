@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError, TxnSegmentError
+from metadata.common.worker_memory import spare_imports
 from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicMissing, TopicTerminated
@@ -81,6 +82,7 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         assert self.plan is not None
+        spare_imports()
         return send_rows(shared(self.plan.service_url).patient(), self.plan, iterator, Task.now(), self.options.txn_app_id)
 
     def finish(self, messages: Messages, version: int) -> bool:

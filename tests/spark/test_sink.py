@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,6 +30,16 @@ def ids(df: DataFrame) -> list[int]:
 def refused(*words: str):  # type: ignore[no-untyped-def]
     """Expect a PySparkException whose text has all these words."""
     return pytest.raises(PySparkException, check=lambda error: all(word in str(error) for word in words))
+
+
+def test_a_worker_that_has_written_skips_imported_modules_in_its_garbage_collections(here: Deployment) -> None:
+    def skipped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = len([*batches]) and gc.get_freeze_count()
+        yield pa.record_batch({"count": pa.array([count], pa.int64())})
+
+    here.write(here.spark.range(8, numPartitions=1))
+    found = here.spark.range(64, numPartitions=32).mapInArrow(skipped, "count long").collect()  # type: ignore[arg-type]
+    assert max(row["count"] for row in found) > 10_000  # Spark gives tasks to all idle workers in turn; one of them has written
 
 
 # --- modes and SQL ------------------------------------------------------------------------------------------------
