@@ -30,8 +30,8 @@ settings.register_profile(
 settings.load_profile("same-draws")
 
 
-# Tests start hundreds of Python processes. Each of them would compile the modules that it imports if the environment forbade to keep
-# compiled modules. The processes of pytest-xdist inherit this environment.
+# Tests start hundreds of Python processes. Each of them would compile the modules that it imports if the environment forbade Python
+# to keep compiled modules. The processes of pytest-xdist inherit this environment.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
