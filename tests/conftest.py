@@ -30,6 +30,12 @@ settings.register_profile(
 settings.load_profile("same-draws")
 
 
+# Tests start hundreds of Python processes. Each of them would compile the modules that it imports if the environment forbade Python
+# to keep compiled modules. The processes of pytest-xdist inherit this environment.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
 LONG = ("conformance/scenarios", "packaging", "spark", "metadata/store", "conformance")
 """Folders whose tests take long, because they start servers or drivers or have many cases. They run in this order."""
 

@@ -27,6 +27,11 @@ from txnsegment.java import find_java
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection."""
 
+IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+"""Java options to map the archive at the address that is stored in it. At another address Java would write new addresses into all of
+it at each start, which takes 0.1 s of processor time.
+"""
+
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
 
@@ -48,7 +53,7 @@ def spark_environment(*, warm: bool = False) -> dict[str, str]:
         **({"TXNSEGMENT_WARM_PYTHON": "1"} if warm else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
-        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} -XX:SharedArchiveFile={archive}",
+        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {IN_PLACE} -XX:SharedArchiveFile={archive}",
         "PYTHONPATH": os.pathsep.join(paths),
     }
 

@@ -1,12 +1,8 @@
 """Imports the modules of Spark's Python processes before they are needed, in each daemon or once for all processes of a job.
 
-`preload` imports the modules that the workers of one daemon need. `run_forked` avoids these imports: it sends the arguments, the
-environment and the standard files of the calling process to the warm process, which has imported the modules of all kinds of
-workers. The warm process forks a child, which does the work of the caller. The caller waits for the end of this child, so that
-Spark still has a child process of its own.
-
-The first caller in a session of the operating system starts the warm process, in this session. So what kills all processes of a
-session kills the warm process and its children. Otherwise the warm process ends two seconds after its last child.
+`preload` imports the modules that the workers of one daemon need. `serve` is the warm process. It imports the modules of all kinds
+of workers. It then forks a child for each caller (`calling`), and the child does the work of the caller. The warm process ends two
+seconds after its last child.
 """
 
 import ast
@@ -19,9 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from hashlib import sha256
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
 IDLE_SECONDS = 2.0
@@ -46,6 +40,9 @@ NEEDED: dict[str, tuple[str, ...]] = {
 }
 """The modules that the workers of each kind import. The kind of a worker is the name of its main module."""
 
+PREBUILT = "conformance.harness.prebuilt"
+"""The module that the warm process imports last."""
+
 
 def preload(words: Sequence[str]) -> None:
     """Import the modules for the workers of a daemon. `words`: the arguments after `python -m`. Other processes import nothing."""
@@ -57,36 +54,7 @@ def preload(words: Sequence[str]) -> None:
         gc.freeze()
 
 
-def run_forked() -> None:
-    """Let a child of the warm process run the module of this process, and end this process when the child has ended. Return if the
-    warm process is just ending: the caller then runs its module itself.
-    """
-    kind = sha256(repr((sys.executable, sys.path)).encode()).hexdigest()[:16]
-    address = f"\0txnsegment-warm-{os.getuid()}-{os.getsid(0)}-{kind}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        try:
-            listening.bind(address)
-        except OSError:  # there is a warm process
-            pass
-        else:
-            listening.listen(64)
-            if os.fork() == 0:
-                _serve(listening)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(address)
-            request = repr((sys.orig_argv[2:], sys.path, dict(os.environ), str(Path.cwd()))).encode()
-            socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
-            connection.sendall(request)
-            started = connection.recv(1)
-        except OSError:  # the warm process has just ended
-            return
-        if started:
-            connection.recv(1)  # returns at the end of the child, which has the other end
-            os._exit(0)
-
-
-def _serve(listening: socket.socket) -> NoReturn:
+def serve(listening: socket.socket) -> NoReturn:
     """Import the modules, then fork a child for each request. Ends this process."""
     status = 1
     try:
@@ -96,7 +64,7 @@ def _serve(listening: socket.socket) -> NoReturn:
         for kind, needed in NEEDED.items():
             for name in ("pyspark_txnsegment", kind, *needed):
                 import_module(name)
-        gc.freeze()
+        import_module(PREBUILT)
         _accept(listening)
         status = 0
     finally:

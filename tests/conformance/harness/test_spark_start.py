@@ -30,12 +30,13 @@ def test_a_process_with_the_options_of_the_archive_uses_the_same_archive(monkeyp
 
 def test_spark_s_python_processes_import_the_installed_pyspark(tmp_path: Path) -> None:
     """Spark puts its archives of pyspark and py4j first on PYTHONPATH. The workers import the installed packages instead. An
-    archive that a job adds stays on the path.
+    archive that a job adds stays on the path. Python does not remember Spark's archives: it would read them before each task.
     """
     spark, job = sorted((HOME / "python" / "lib").glob("*.zip")), tmp_path / "job.zip"
     assert [one.name.split("-")[0] for one in spark] == ["py4j", "pyspark.zip"]
+    program = "import py4j, pyspark, sys; print(pyspark.__file__, py4j.__file__, *sys.path, *sys.path_importer_cache, sep='\\n')"
     told = subprocess.run(
-        [sys.executable, "-c", "import py4j, pyspark, sys; print(pyspark.__file__, py4j.__file__, *sys.path, sep='\\n')"],
+        [sys.executable, "-c", program],
         env={**os.environ, "SPARK_HOME": str(HOME), "PYTHONPATH": os.pathsep.join(map(str, [*spark, WORKERS, job]))},
         capture_output=True,
         text=True,

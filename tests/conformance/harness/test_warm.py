@@ -16,11 +16,12 @@ from conformance.processes import Session, processes
 
 CALLER = """
 import sys
+import calling
 import warm
 
-warm.NEEDED = {"json": ()}
+warm.NEEDED, warm.PREBUILT = {"json": ()}, "json"
 sys.orig_argv[1:] = ["-m", *sys.argv[1:]]
-warm.run_forked()
+calling.run_forked()
 print("there was no warm process")
 """
 
@@ -71,7 +72,7 @@ def test_the_warm_process_ends_after_its_last_child(environment: dict[str, str],
 
 
 def test_a_caller_whose_warm_process_was_killed_runs_its_module_itself(environment: dict[str, str], tmp_path: Path) -> None:
-    killing = CALLER.replace("warm.run_forked()", "warm._serve = lambda listening: warm.os._exit(1)\nwarm.run_forked()")
+    killing = CALLER.replace("calling.run_forked()", "warm.serve = lambda listening: warm.os._exit(1)\ncalling.run_forked()")
     ran = subprocess.run(
         [sys.executable, "-c", killing, "called"],
         env=environment,
