@@ -15,7 +15,7 @@ from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.owned_log import OwnedLog
 from txnsegment.pulsar import ack_log
 from txnsegment.pulsar.ack_log import AckLog, Clock, SubscriptionBusy
-from txnsegment.pulsar.ack_records import Acked, Begin, Checkpoint, Moved, Record, decode, encode
+from txnsegment.pulsar.ack_records import Acked, Begin, Checkpoint, Done, Moved, Record, decode, encode
 
 T = TxnId(0, 7)
 
@@ -35,6 +35,8 @@ class Broker:
         self.lost: list[str] = []
         self.ledger_starts = [0]
         self.fences = True
+        self.late: Done | None = None
+        """A `done` that arrives at the next end of a transaction. The transaction is committed just before this end."""
         self.dirty = False
         """Whether rows of transactions that have ended are delivered, however they ended."""
 
@@ -87,6 +89,9 @@ class ModelLog:
         return self.broker.position(len(self.broker.entries) - 1)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
+        if (late := self.broker.late) is not None:
+            self.broker.late, self.broker.txns[txn] = None, "COMMITTED"
+            self.broker.entries.append((encode(late), late.txn))
         wanted = "COMMITTED" if commit else "ABORTED"
         if self.broker.txns[txn] == "FORGOTTEN":
             raise broker_error(24, "unknown", "end txn")
@@ -197,6 +202,43 @@ def test_the_next_consumer_aborts_a_transaction_that_may_still_commit(broker: Br
     first.close()  # killed before the commit
     assert consumer().state().rows == {}
     assert broker.txns[T] == "ABORTED"
+
+
+def test_acknowledgements_are_written_in_their_transaction(broker: Broker, consumer: Callable[[], AckLog]) -> None:
+    broker.txns[T] = "OPEN"
+    acks = consumer()
+    acks.move({}, {})
+    acks.begin(T)
+    acks.prepare(T, row(1))
+    assert [(type(decode(data)), txn) for data, txn in broker.entries[-2:]] == [(Begin, None), (Done, T)]
+
+
+def test_a_done_does_not_count_before_its_transaction_has_ended(broker: Broker, consumer: Callable[[], AckLog]) -> None:
+    broker.txns[T] = "OPEN"
+    acks = consumer()
+    acks.move({}, {})
+    acks.begin(T)
+    acks.prepare(T, row(1))
+    assert acks.state().rows == {}
+    broker.txns[T] = "COMMITTED"
+    acks.ended(T, row(1), "committed")
+    assert acks.state().rows == row(1)
+
+
+def test_acknowledgements_that_the_broker_writes_after_the_take_of_the_next_consumer_count(
+    broker: Broker, consumer: Callable[[], AckLog]
+) -> None:
+    """The broker writes a record of the transaction before the `done`, and does not look at the producer again. Here the `done`
+    arrives, and the transaction is committed, when the next consumer is about to abort the transaction.
+    """
+    broker.txns[T] = "OPEN"
+    first = consumer()
+    first.move({}, {})
+    first.begin(T)
+    first.close()
+    broker.late = Done(T, row(1))
+    assert consumer().state().rows == row(1)
+    assert broker.txns[T] == "COMMITTED"
 
 
 def test_a_consumer_that_connects_again_does_not_abort_its_own_transaction(broker: Broker, consumer: Callable[[], AckLog]) -> None:
