@@ -17,23 +17,11 @@ from spark_txn_sink.pulsar.control import Begin, Take, encode
 from spark_txn_sink.pulsar.resolving import AT_ONCE, Resolver
 from spark_txn_sink.pulsar.work import Work
 from tests.support.pulsar_control_model import PATIENCE, ModelControl, World
+from tests.support.waits import Waits
 
 TXNS = [TxnId(0, number) for number in range(AT_ONCE)]
 SECONDS = 20.0
 """After this time a test that waits for requests fails."""
-
-
-class Clock:
-    """Time that passes only by waiting."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def pause(self, seconds: float) -> None:
-        self.seconds += seconds
-
-    def now(self) -> float:
-        return self.seconds
 
 
 def test_transactions_are_asked_for_at_the_same_time() -> None:
@@ -43,7 +31,7 @@ def test_transactions_are_asked_for_at_the_same_time() -> None:
     def end(txn: TxnId, *, commit: bool) -> None:
         together.wait(SECONDS)
 
-    clock = Clock()
+    clock = Waits()
     with Resolver(end, pause=clock.pause, now=clock.now, patience=60) as resolver:
         for txn in TXNS:
             resolver.start(txn)
@@ -51,7 +39,7 @@ def test_transactions_are_asked_for_at_the_same_time() -> None:
 
 
 def test_all_transactions_together_have_one_patience() -> None:
-    clock, asked = Clock(), list[TxnId]()
+    clock, asked = Waits(), list[TxnId]()
 
     def end(txn: TxnId, *, commit: bool) -> None:
         asked.append(txn)
@@ -75,7 +63,7 @@ def test_each_outcome_is_asked_for_once() -> None:
         if (code := answers[txn]) is not None:
             raise broker_error(code, "", "end txn")
 
-    clock = Clock()
+    clock = Waits()
     with Resolver(end, pause=clock.pause, now=clock.now, patience=60) as resolver:
         for txn in (*answers, *answers):
             resolver.start(txn)
@@ -116,7 +104,7 @@ def work(world: World, version: int) -> Work:
     return Work(txn, "r", version, "t", {}, 1, "app to t", streaming=False, opened=opened)
 
 
-def committer(control: Control, clock: Clock) -> Committer:
+def committer(control: Control, clock: Waits) -> Committer:
     return Committer(control, pause=clock.pause, now=clock.now, patience=PATIENCE)
 
 
@@ -126,7 +114,7 @@ def test_the_commits_that_killed_drivers_began_are_aborted_at_the_same_time() ->
     for txn in left:
         world.write(encode(Take(txn.text)), None)
         world.write(encode(Begin(txn, 0, txn.text)), None)
-    assert committer(Control(world, [], AT_ONCE), Clock()).commit(work(world, 100))
+    assert committer(Control(world, [], AT_ONCE), Waits()).commit(work(world, 100))
     assert {world.txns[txn] for txn in left} == {"aborted"}
 
 
@@ -134,7 +122,7 @@ def test_transactions_that_killed_drivers_left_without_a_begin_are_aborted_at_th
     world = World(random.Random(0), 0.0)
     left = killed(world, AT_ONCE)
     control = Control(world, left, AT_ONCE)
-    assert committer(control, Clock()).commit(work(world, 100))
+    assert committer(control, Waits()).commit(work(world, 100))
     assert {world.txns[txn] for txn in left} == {"aborted"}
     assert control.passes == 1
 
@@ -142,7 +130,7 @@ def test_transactions_that_killed_drivers_left_without_a_begin_are_aborted_at_th
 def test_a_coordinator_that_cannot_be_reached_for_them_delays_no_commit_and_is_asked_again_at_the_next_one() -> None:
     world = World(random.Random(0), 0.0)
     left = killed(world, 14)
-    control, clock = Control(world, left), Clock()
+    control, clock = Control(world, left), Waits()
     control.away = True
     driver = committer(control, clock)
     assert driver.commit(work(world, 100))
@@ -155,7 +143,7 @@ def test_a_coordinator_that_cannot_be_reached_for_them_delays_no_commit_and_is_a
 
 def test_a_driver_that_cannot_own_its_control_topic_gives_up_after_one_patience() -> None:
     """It tries three times, but not if each time takes all of the patience."""
-    world, clock, takes = World(random.Random(0), 0.0), Clock(), list[str]()
+    world, clock, takes = World(random.Random(0), 0.0), Waits(), list[str]()
 
     class Lost(Control):
         def take(self, run: str) -> Position:

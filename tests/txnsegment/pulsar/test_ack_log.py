@@ -12,7 +12,8 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, Fenced, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.control import TakenOver
-from spark_txn_sink.pulsar.owned_log import OwnedLog
+from spark_txn_sink.pulsar.owned_log import WAIT_SECONDS, OwnedLog
+from tests.support.waits import Waits
 from txnsegment.pulsar import ack_log
 from txnsegment.pulsar.ack_log import AckLog, Clock, SubscriptionBusy
 from txnsegment.pulsar.ack_records import Acked, Begin, Checkpoint, Done, Moved, Record, decode, encode
@@ -35,6 +36,7 @@ class Broker:
         self.lost: list[str] = []
         self.ledger_starts = [0]
         self.fences = True
+        self.waits = Waits()
         self.late: Done | None = None
         """A `done` that arrives at the next end of a transaction. The transaction is committed just before this end."""
         self.dirty = False
@@ -73,7 +75,7 @@ class ModelLog:
             data, txn = self.broker.entries[number]
             state = "COMMITTED" if txn is None else self.broker.txns[txn]
             if state == "OPEN":
-                return
+                return self.broker.waits.pause(WAIT_SECONDS)
             if state == "COMMITTED" or self.broker.dirty:
                 yield self.broker.position(number), decode(data)
 
@@ -109,17 +111,6 @@ class ModelLog:
             self.broker.owner = None
 
 
-class Waits:
-    """Time that passes only by waiting."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = Clock(self.pause, lambda: self.seconds)
-
-    def pause(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 @pytest.fixture
 def broker() -> Broker:
     return Broker()
@@ -127,7 +118,8 @@ def broker() -> Broker:
 
 @pytest.fixture
 def consumer(broker: Broker) -> Callable[[], AckLog]:
-    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", Waits().clock, at_once=0)
+    clock = Clock(broker.waits.pause, broker.waits.now)
+    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", clock, at_once=0)
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
