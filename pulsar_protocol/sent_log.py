@@ -1,10 +1,10 @@
-"""The log of what txnsegment's writers have sent to a topic. Readers use it to read each transaction as a whole.
+"""The writers' log of a topic: what txnsegment's writers have sent to it. Readers use it to read each transaction as a whole.
 
 Pulsar does not tell which entries a transaction has; a reader learns it only from the entries that it reads. So a writer records
 the entries: before it commits a transaction, it writes a `Sent` with the first and last position of its rows in each segment. The
-records are plain messages in the topic's log (`log_name`), so that no transaction holds them back. Tasks write their attempts into
-the same log (`spark_txn_sink.pulsar.attempts`). The log is made with one segment. If somebody splits this segment, writers go on in
-one of the new segments, and readers read all segments of the log.
+records are plain messages in the topic's writers' log (`log_name`), so that no transaction holds them back. Tasks write their
+attempts into the same log (`spark_txn_sink.pulsar.attempts`). The log is made with one segment. If somebody splits this segment,
+writers go on in one of the new segments, and readers read all segments of the log.
 
 If rows of a transaction are visible, the transaction is committed, so its `Sent` was written before. A reader therefore finds the
 cuts first, and then reads the log to its end. The log may also name open and aborted transactions. If the cuts split a transaction,
@@ -49,7 +49,7 @@ class Settled:
 
 
 def log_name(topic: str) -> str:
-    """Return the name of the log of a topic (`topic://tenant/namespace/name`, or `persistent://..`)."""
+    """Return the name of the writers' log of a topic (`topic://tenant/namespace/name`, or `persistent://..`)."""
     tenant, namespace, _ = topic.partition("://")[2].split("/", 2)
     return f"topic://{tenant}/{namespace}/__txnsegment_attempts_{hashlib.sha256(topic.encode()).hexdigest()[:32]}"
 
@@ -86,7 +86,7 @@ def decode(data: bytes) -> Sent | Settled | None:
 
 
 def log_segment(client: PulsarClient, topic: str) -> str:
-    """Return a segment of a topic's log to which records can be written. Raises TopicMissing."""
+    """Return a segment of a topic's writers' log to which records can be written. Raises TopicMissing."""
     return client.layout(log_name(topic)).active[0].name
 
 

@@ -58,7 +58,7 @@ class WholeCuts:
         return self.sent.limited(ends, newest.positions, newest.children)
 
     def _catch_up(self, layout: Layout) -> dict[str, Position]:
-        """Read the new records of the log of the writers (`sent_log`). Return EARLIEST for each segment that a record names, and
+        """Read the new records of the writers' log (`sent_log`). Return EARLIEST for each segment that a record names, and
         that was made after the layout was read.
         """
         self.sent.catch_up()
@@ -71,7 +71,7 @@ class WholeCuts:
 
 
 def settled(client: PulsarClient, topic: str) -> Settled:
-    """Return which records in the log of a topic (`topic://..`) are settled now. Raises the error that the broker reports.
+    """Return which records in the writers' log of a topic (`topic://..`) are settled now. Raises the error that the broker reports.
 
     The transactions of these records are at or below a cut that splits no transaction. All later cuts are at or above this cut, so
     no reader of the newest rows needs the records any more.

@@ -10,7 +10,7 @@ committing     the driver's steps from the reports of the tasks to the end of th
 journal        tells the program of a transaction over several topics which of its writes have begun and ended
 many_topics    the end of a transaction over several topics, also of one without Spark
 control_topic  reads and writes the control topic of an application
-settling       tells readers which records of a topic's log they do not need any more
+settling       tells readers which records of a topic's writers' log they do not need any more
 admin          creates topics through the REST interface
 writer         the writers that Spark calls
 """

@@ -4,7 +4,7 @@ Pulsar cannot take back a part of a transaction. So the rows of a failed attempt
 retry. Spark's attempt numbers do not help, for two reasons. A speculative attempt runs beside the first one. And a stage that runs
 again (after a lost shuffle file) counts its attempts from 0, while tasks of its earlier run may still send.
 
-Each attempt therefore writes a record into the attempts topic of the data topic before it sends its first row. Then it reads the
+Each attempt therefore writes a record into the writers' log of the topic before it sends its first row. Then it reads the
 records from the opening of the transaction up to its own record. The attempt whose record is the first one of its partition sends
 its rows. All other attempts of the partition are refused. If the first attempt fails, its retries are refused, too. Then the job
 fails, the transaction is aborted, and the batch runs again as a whole. An attempt whose input fails before the attempt writes its
@@ -36,7 +36,7 @@ class AttemptRefused(TxnSegmentError):
 
 @dataclass(frozen=True)
 class Opened:
-    """The opening of a transaction. `place`: the position of its record in a segment of a topic's log."""
+    """The opening of a transaction. `place`: the position of its record in a segment of the writers' log."""
 
     txn: TxnId
     segment: str
@@ -45,7 +45,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A record of the attempts topic: an attempt of a task, or the opening of a transaction (`partition` is None). `app`: the
+    """A record of the writers' log: an attempt of a task, or the opening of a transaction (`partition` is None). `app`: the
     application, or None if it is not known. `write`: the id of the write, if the transaction has several; otherwise None.
     """
 
@@ -73,9 +73,9 @@ def first_of(records: Iterable[Attempt], txn: str, partition: int, write: str | 
 
 
 class _Logs:
-    """Remembers, for the log of each topic, the segment to which records are written, so that not every batch asks the broker for
-    the layout of the log. If the log was split or deleted, this segment refuses a record. The caller then calls `forget`, and the
-    layout is asked for again.
+    """Remembers, for the writers' log of each topic, the segment to which records are written, so that not every batch asks the
+    broker for the layout of the log. If the log was split or deleted, this segment refuses a record. The caller then calls
+    `forget`, and the layout is asked for again.
     """
 
     def __init__(self, client: PulsarClient) -> None:
@@ -83,7 +83,7 @@ class _Logs:
         self._segments: dict[str, str] = {}
 
     def segment(self, topic: str, admin_url: str | None) -> str:
-        """Return a segment of the log of a topic. Raises TopicMissing."""
+        """Return a segment of the writers' log of a topic. Raises TopicMissing."""
         if topic not in self._segments:
             self._segments[topic] = found_or_created(self._client, log_name(topic), admin_url, 1).active[0].name
         return self._segments[topic]
@@ -93,8 +93,8 @@ class _Logs:
 
 
 def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None) -> Opened:
-    """Write the record of the opening of a transaction into the log of the topic, and return where it is. Raises the errors of the
-    broker.
+    """Write the record of the opening of a transaction into the writers' log of the topic, and return where it is. Raises the
+    errors of the broker.
     """
     logs, record = client.kept(_Logs, _Logs), Attempt(txn.text, unique, app=app).encoded()
     segment = logs.segment(topic, admin_url)

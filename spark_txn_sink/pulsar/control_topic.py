@@ -27,7 +27,7 @@ class ControlTopic(OwnedLog[Record]):
         super().__init__(connect, control_name(app, topic), admin_url, _CODEC, "fencing")
         self._app = app
         self._reader = f"{SUBSCRIPTION}-{self.name.rpartition('_')[2]}"
-        """The subscription of this application on the attempts topic."""
+        """The subscription of this application on the writers' log."""
 
     def take(self, run: str) -> Position:
         return self.own(Take(run))

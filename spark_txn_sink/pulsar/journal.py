@@ -1,7 +1,7 @@
 """The journal of transactions over several topics (`cluster.transaction()`).
 
-The program opens a transaction and commits it. Processes of Spark carry out its writes. They tell each other by the journal: a log
-as topics have it (`pulsar_protocol.sent_log`), one for each application. Its records are plain, in the order of one segment:
+The program opens a transaction and commits it. Processes of Spark carry out its writes. They tell each other by the journal: a
+writers' log (`pulsar_protocol.sent_log`), one for each application. Its records are plain, in the order of one segment:
 
     opening  the program has opened the transaction. The record is an `Attempt` with the application, so that a later run of the
              application finds the transaction and aborts it (`Control.strays`)
@@ -46,7 +46,7 @@ class Unfinished(TxnSegmentError):
 @dataclass(frozen=True)
 class Note:
     """A record of the journal. `write`: the id of the write. `execution`: the number of its SQL execution in Spark, if known.
-    `logged`: the position of the first record of the write in its topic's log.
+    `logged`: the position of the first record of the write in the writers' log of its topic.
     """
 
     kind: Kind

@@ -48,7 +48,7 @@ class Application:
 @dataclass(frozen=True)
 class Topic:
     """The rows of a transaction in one topic. `segments`: the first and last position in each segment. `logged`: the position of
-    the first record that a Spark write of the transaction has in the topic's log; None: no Spark write has one.
+    the first record that a Spark write of the transaction has in the topic's writers' log; None: no Spark write has one.
     """
 
     name: str

@@ -44,7 +44,7 @@ def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Calla
         except TransactionEnded as error:
             return None if error.code == TRANSACTION_NOT_FOUND else "committed"
         except UNKNOWN:
-            if now() > deadline:
+            if now() >= deadline:
                 raise
             pause(0.2)
 

@@ -1,6 +1,6 @@
-"""Appends a `Settled` record to a topic's log (`pulsar_protocol.sent_log`) from time to time. This record says which earlier
-records are settled, which means that readers of the newest rows do not need them. So such a reader reads few records, however many
-writes there were.
+"""Appends a `Settled` record to a topic's writers' log (`pulsar_protocol.sent_log`) from time to time. This record says which
+earlier records are settled, which means that readers of the newest rows do not need them. So such a reader reads few records,
+however many writes there were.
 """
 
 from __future__ import annotations

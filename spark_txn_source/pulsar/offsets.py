@@ -9,7 +9,7 @@ beginning.
 several results. `"began":{..}`, in the end of the first batch only, has the positions from which the batch was planned. Every later
 plan of this batch starts there.
 
-`"sent":{"segment://..":"ledger:entry"}` has a position for each segment of the log of txnsegment's writers
+`"sent":{"segment://..":"ledger:entry"}` has a position for each segment of the writers' log
 (`pulsar_protocol.sent_log`). A read after this offset does not need the records up to these positions.
 
 `"subscription":".."` is the name of the query's subscription, with `subscription=auto` (`holding`).

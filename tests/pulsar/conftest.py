@@ -6,6 +6,9 @@ import pytest
 
 from conformance.pulsar_java import JavaClient
 from pulsar_protocol.client import PulsarClient
+from tests.support.pulsar_clusters import cluster
+
+__all__ = ["cluster"]
 
 
 @pytest.fixture(scope="session")

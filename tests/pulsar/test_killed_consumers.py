@@ -8,7 +8,6 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -17,10 +16,9 @@ import pytest
 
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.values import codec_for
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from tests.support.pulsar_clusters import topic_with
 from tests.support.pulsar_etl import FATES
-from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
+from txnsegment.pulsar.cluster import PulsarCluster
 
 pytestmark = pytest.mark.pulsar
 
@@ -29,19 +27,9 @@ COUNT = 15
 
 
 @pytest.fixture
-def cluster(pulsar: str, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulsarCluster]:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar, None) as opened:
-        yield opened
-
-
-@pytest.fixture
 def topics(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> list[str]:
     """A source with rows, and a target."""
-    made = [f"topic://public/default/moved-{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    for name in made:
-        pulsar_broker.create(name, 2)
-        cluster.client.register(cluster.client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
+    made = [topic_with(pulsar_broker, cluster, COLUMNS) for _ in range(2)]
     write(cluster, made[0], range(COUNT))
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 import pyarrow as pa
@@ -18,17 +18,11 @@ from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.writer import BatchWriter
 from spark_txn_source.pulsar.batch import BatchReader
 from tests.support.pulsar_reads import visible
-from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
+from txnsegment.pulsar.cluster import PulsarCluster
 
 pytestmark = pytest.mark.pulsar
 CONSUMERS: Sequence[How] = get_args(How)
 COLUMNS = T.StructType([T.StructField("value", T.BinaryType())])
-
-
-@pytest.fixture
-def cluster(pulsar: str) -> Iterator[PulsarCluster]:
-    with open_pulsar(pulsar, None) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ class AckLog:
         """Whether another consumer has taken over. Then this one gives up for good."""
         self._last: Position | None = None
         """The position of the last record that this consumer wrote."""
-        self._begun: set[TxnId] = set()
+        self._still_open: set[TxnId] = set()
         """The open transactions with a `begin` and without a `done`."""
         self._prepared: set[TxnId] = set()
         """The transactions with a `done` whose end is not known to this object."""
@@ -150,7 +150,7 @@ class AckLog:
         """Record that a transaction may have acknowledgements, before it has any. If this program ends without an end of the
         transaction, the next consumer aborts it at once.
         """
-        self._begun.add(txn)
+        self._still_open.add(txn)
         tries = 0
         while True:
             try:
@@ -160,17 +160,17 @@ class AckLog:
                 self.forget()
                 tries += 1
                 if tries == TRIES:
-                    self._begun.discard(txn)
+                    self._still_open.discard(txn)
                     raise
                 self._clock.pause(0.2 * tries)
             except BaseException:
-                self._begun.discard(txn)
+                self._still_open.discard(txn)
                 raise
 
     def prepare(self, txn: TxnId, rows: RowsBySegment) -> None:
         """Write acknowledgements into a transaction, which the caller then commits. After an error the caller must abort it."""
         self.state()
-        self._begun.discard(txn)
+        self._still_open.discard(txn)
         self._prepared.add(txn)
         try:
             self._last = self._log.append(Done(txn, rows), txn)
@@ -182,7 +182,7 @@ class AckLog:
         """Take note of how a transaction ended. None: not known. If it was not committed, the log is read again before the next
         use, which records the outcome.
         """
-        self._begun.discard(txn)
+        self._still_open.discard(txn)
         if txn not in self._prepared:
             return
         self._prepared.discard(txn)
@@ -196,7 +196,7 @@ class AckLog:
         acknowledged rows, without those of segments that do not exist any more. `sent`: see `State`.
         """
         state = self._state
-        if state is None or self._last is None or state.records < CHECKPOINT_EVERY or self._begun or self._prepared:
+        if state is None or self._last is None or state.records < CHECKPOINT_EVERY or self._still_open or self._prepared:
             return
         before, self._state = self._last, replace(state, rows=dict(rows), sent=dict(sent))
         try:
@@ -238,7 +238,7 @@ class AckLog:
             recovery, until = replayed(
                 self._log.read,
                 until,
-                lambda: Recovery(self._begun),
+                lambda: Recovery(self._still_open),
                 lambda: self._log.append(Aborted(())),
                 resolver,
                 in_time=lambda: self._clock.now() <= deadline,

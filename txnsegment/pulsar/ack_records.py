@@ -88,7 +88,7 @@ class Aborted:
 @dataclass(frozen=True)
 class State:
     """What the records up to some position say. `exists`: whether the subscription was created. `rows`: the acknowledged rows of
-    each segment. `sent`: for each segment of the log of txnsegment's writers, a position up to which a reader of the rows that are
+    each segment. `sent`: for each segment of the writers' log, a position up to which a reader of the rows that are
     left needs no records. `owner`: the last consumer that took over. `records`: the number of records since the last checkpoint.
     """
 

@@ -54,7 +54,7 @@ class PulsarSparkTransaction(PulsarTransaction):
         interface to create it), the broker's error.
         """
         self._check_takes("write")
-        self._begun()
+        self._begin_once()
         assert self._opened is not None
         mine = token(self._opened)
         if (spark := active()) is not None:  # so that tasks report the token and the execution

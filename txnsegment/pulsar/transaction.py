@@ -118,7 +118,7 @@ class PulsarTransaction:
         finally:
             self._appending -= 1
 
-    def _begun(self) -> TxnId:
+    def _begin_once(self) -> TxnId:
         """Return the id of the transaction. Begin it at the first call. Raises the errors of the broker, and OptionError if this
         object has ended.
         """
@@ -165,7 +165,7 @@ class PulsarTransaction:
                     rows = messages_of(part, values, None if key is None else _key_column(part, key))
                     self._bytes += sum(len(value or b"") for value in rows.values)
                     if router is None or outgoing is None:
-                        txn = self._begun()
+                        txn = self._begin_once()
                         # The transactions begin at different segments, so that small ones fill all segments.
                         router = Router(layout, bits, ENTRY_BYTES, ENTRY_ROWS, txn.least + self._turn)
                         outgoing = Outgoing(lambda one: lend(self._client, one, values.schema), txn, "none", name)
@@ -191,7 +191,7 @@ class PulsarTransaction:
         self._check_takes("take acknowledgements")
         self._participants.check_cluster(participant)
         try:
-            self._participants.join(participant, self._begun)
+            self._participants.join(participant, self._begin_once)
         except BaseException as error:
             self._abort_after(error)
             raise
@@ -214,7 +214,7 @@ class PulsarTransaction:
                 advice="Commit after append has returned. The rows given to append, and other threads, must not call commit.",
             )
         if self._application.name is not None:
-            self._begun()  # a transaction without rows commits its version, too
+            self._begin_once()  # a transaction without rows commits its version, too
         with self._beginning:
             txn = self._id
             self._ended = txn is None  # nothing can begin the transaction any more

@@ -1,8 +1,8 @@
 """`cluster.transactions` of a Pulsar cluster: the transactions of txnsegment's writers, as far as their records tell.
 
 Neither the binary protocol nor the REST interface of Pulsar 5.0.0-M1 can list transactions. But the writers of this project write
-into the log of a topic which transactions they open, and, before a commit, where the rows are. A read of the first entry shows the
-state of a transaction: the broker delivers this entry only if the transaction is committed.
+into the writers' log of a topic which transactions they open, and, before a commit, where the rows are. A read of the first entry
+shows the state of a transaction: the broker delivers this entry only if the transaction is committed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PulsarTransactionDescription:
 
 @dataclass
 class _Known:
-    """What the records in the log of a topic say about a transaction."""
+    """What the records in the writers' log of a topic say about a transaction."""
 
     created_ms: int
     app: str | None = None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import ConnectionLost
+from pulsar_protocol.errors import ConnectionLost, PulsarError, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
@@ -277,10 +277,8 @@ def test_a_driver_whose_producer_was_ended_does_not_end_that_of_its_successor() 
 def test_a_done_that_the_broker_writes_after_the_take_of_a_successor_is_found() -> None:
     """The broker writes a record of the transaction before the `done`, and does not look at the producer again."""
     world = fresh()
-    one, other = work(world, 0, "r1"), work(world, 1, "r2")
-    first = Instant(world)
-    committer = at_once(first)
-    assert committer.begin(one)
+    one, again = work(world, 0, "r1"), work(world, 0, "r2")
+    assert at_once(Instant(world)).begin(one)
     world.write(encode(Take("r2")), None)
     world.write(encode(one.done), one.txn)
     world.end(one.txn, "committed")
@@ -290,8 +288,8 @@ def test_a_done_that_the_broker_writes_after_the_take_of_a_successor_is_found() 
             self.epoch = self.world.epoch = 2
             return Position(LEDGER, 2)
 
-    assert at_once(Owns(world)).commit(other)
-    assert world.committed() == {0: 1, 1: 1}
+    assert not at_once(Owns(world)).commit(again)
+    assert world.committed() == {0: 1}
 
 
 def test_a_transaction_that_another_program_has_aborted_tells_what_became_of_its_version() -> None:
@@ -356,6 +354,58 @@ def test_a_transaction_that_timed_out_is_an_error_and_the_batch_can_run_again() 
         committer.commit(one)
     assert alone(world).commit(work(world, 0, "r2"))
     assert world.committed() == {0: 1}
+
+
+class Away(Instant):
+    """A coordinator that answers to the first commit only if `carried_out`, and has then forgotten the transaction or is away."""
+
+    def __init__(self, world: World, *errors: PulsarError) -> None:
+        super().__init__(world)
+        self.errors = list(errors)
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        if commit and self.errors:
+            raise self.errors.pop(0) if len(self.errors) > 1 else self.errors[0]
+        super().end(txn, commit=commit)
+
+
+def impatient(control: Control) -> Committer:
+    """Return a committer that gives up at its third request."""
+    times = iter(range(1_000))
+    return Committer(control, pause=lambda seconds: None, now=lambda: float(next(times)), patience=1.0, at_once=0)
+
+
+LOST = ConnectionLost("The connection broke.")
+FORGOTTEN = broker_error(24, "unknown", "end txn")
+
+
+@pytest.mark.parametrize("errors", [(LOST,), (LOST, FORGOTTEN)])
+def test_a_write_without_an_application_whose_outcome_is_unknown_is_not_called_repeatable(errors: tuple[PulsarError, ...]) -> None:
+    """Its repetition writes the rows again, also if the first try was committed."""
+    world = fresh()
+    with pytest.raises(committing.OutcomeUnknown, match="unknown whether app to t was committed") as raised:
+        impatient(Away(world, *errors)).commit_alone(work(world, 0))
+    assert "Look for its rows before you write it again" in raised.value.advice
+    assert "nothing twice" not in raised.value.advice
+
+
+def test_a_version_whose_outcome_is_unknown_is_learned_by_the_next_run() -> None:
+    world = fresh()
+    one = work(world, 0)
+    committer = impatient(Away(world, LOST))
+    with pytest.raises(committing.OutcomeUnknown, match="unknown whether version 0 of app to t was committed") as raised:
+        committer.commit(one)
+    assert "The next run learns it and writes nothing twice" in raised.value.advice
+
+
+def test_a_write_without_an_application_that_was_aborted_says_where_to_look() -> None:
+    world = fresh()
+    one = work(world, 0)
+    world.end(one.txn, "aborted")
+    with pytest.raises(NotCommitted, match="was aborted before its commit") as raised:
+        alone(world).commit_alone(one)
+    assert "txnTimeoutMs" in raised.value.advice
+    assert "txnsegment txns abort" in raised.value.advice
 
 
 def test_a_read_is_bounded_by_the_checkpoints() -> None:

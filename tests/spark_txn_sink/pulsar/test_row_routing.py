@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from pulsar_protocol.entries import Message, Rows, encode_batch
 from pulsar_protocol.errors import TopicTerminated
-from pulsar_protocol.layout import Bits, Layout, Segment
+from pulsar_protocol.layout import Bits, Layout
 from spark_txn_sink.pulsar.routing import Router
-
-
-def layout_of(*starts: int) -> Layout:
-    ends = [start - 1 for start in starts[1:]] + [0xFFFF]
-    made = {
-        number: Segment(number, f"s{number}", start, end, True, (), ())
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
-    }
-    return Layout("topic://public/default/t", 0, made)
+from tests.support.pulsar_layouts import layout_of
 
 
 def one_by_one(

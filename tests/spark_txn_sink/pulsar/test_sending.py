@@ -21,18 +21,10 @@ from spark_txn_sink.pulsar.attempts import Attempt, first_of
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
 from spark_txn_sink.pulsar.routing import Router
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
+from tests.support.pulsar_layouts import layout_of
 
 TXN = TxnId(0, 5)
 URL = "pulsar://h:6650"
-
-
-def layout_of(*starts: int) -> Layout:
-    ends = [start - 1 for start in starts[1:]] + [0xFFFF]
-    made = {
-        number: Segment(number, f"s{number}", start, end, True, (), ())
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
-    }
-    return Layout("topic://public/default/t", 0, made)
 
 
 # --- sending ---

@@ -12,10 +12,11 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, Fenced, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.control import TakenOver
-from spark_txn_sink.pulsar.owned_log import OwnedLog
+from spark_txn_sink.pulsar.owned_log import WAIT_SECONDS, OwnedLog
+from tests.support.waits import Waits
 from txnsegment.pulsar import ack_log
 from txnsegment.pulsar.ack_log import AckLog, Clock, SubscriptionBusy
-from txnsegment.pulsar.ack_records import Acked, Begin, Checkpoint, Moved, Record, decode, encode
+from txnsegment.pulsar.ack_records import Acked, Begin, Checkpoint, Done, Moved, Record, decode, encode
 
 T = TxnId(0, 7)
 
@@ -35,6 +36,9 @@ class Broker:
         self.lost: list[str] = []
         self.ledger_starts = [0]
         self.fences = True
+        self.waits = Waits()
+        self.late: Done | None = None
+        """A `done` that arrives at the next end of a transaction. The transaction is committed just before this end."""
         self.dirty = False
         """Whether rows of transactions that have ended are delivered, however they ended."""
 
@@ -71,7 +75,7 @@ class ModelLog:
             data, txn = self.broker.entries[number]
             state = "COMMITTED" if txn is None else self.broker.txns[txn]
             if state == "OPEN":
-                return
+                return self.broker.waits.pause(WAIT_SECONDS)
             if state == "COMMITTED" or self.broker.dirty:
                 yield self.broker.position(number), decode(data)
 
@@ -87,6 +91,9 @@ class ModelLog:
         return self.broker.position(len(self.broker.entries) - 1)
 
     def end(self, txn: TxnId, *, commit: bool) -> None:
+        if (late := self.broker.late) is not None:
+            self.broker.late, self.broker.txns[txn] = None, "COMMITTED"
+            self.broker.entries.append((encode(late), late.txn))
         wanted = "COMMITTED" if commit else "ABORTED"
         if self.broker.txns[txn] == "FORGOTTEN":
             raise broker_error(24, "unknown", "end txn")
@@ -104,17 +111,6 @@ class ModelLog:
             self.broker.owner = None
 
 
-class Waits:
-    """Time that passes only by waiting."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.clock = Clock(self.pause, lambda: self.seconds)
-
-    def pause(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 @pytest.fixture
 def broker() -> Broker:
     return Broker()
@@ -122,7 +118,8 @@ def broker() -> Broker:
 
 @pytest.fixture
 def consumer(broker: Broker) -> Callable[[], AckLog]:
-    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", Waits().clock, at_once=0)
+    clock = Clock(broker.waits.pause, broker.waits.now)
+    return lambda: AckLog(cast("OwnedLog[Record]", ModelLog(broker)), "the subscription 's' of t", clock, at_once=0)
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
@@ -197,6 +194,43 @@ def test_the_next_consumer_aborts_a_transaction_that_may_still_commit(broker: Br
     first.close()  # killed before the commit
     assert consumer().state().rows == {}
     assert broker.txns[T] == "ABORTED"
+
+
+def test_acknowledgements_are_written_in_their_transaction(broker: Broker, consumer: Callable[[], AckLog]) -> None:
+    broker.txns[T] = "OPEN"
+    acks = consumer()
+    acks.move({}, {})
+    acks.begin(T)
+    acks.prepare(T, row(1))
+    assert [(type(decode(data)), txn) for data, txn in broker.entries[-2:]] == [(Begin, None), (Done, T)]
+
+
+def test_a_done_does_not_count_before_its_transaction_has_ended(broker: Broker, consumer: Callable[[], AckLog]) -> None:
+    broker.txns[T] = "OPEN"
+    acks = consumer()
+    acks.move({}, {})
+    acks.begin(T)
+    acks.prepare(T, row(1))
+    assert acks.state().rows == {}
+    broker.txns[T] = "COMMITTED"
+    acks.ended(T, row(1), "committed")
+    assert acks.state().rows == row(1)
+
+
+def test_acknowledgements_that_the_broker_writes_after_the_take_of_the_next_consumer_count(
+    broker: Broker, consumer: Callable[[], AckLog]
+) -> None:
+    """The broker writes a record of the transaction before the `done`, and does not look at the producer again. Here the `done`
+    arrives, and the transaction is committed, when the next consumer is about to abort the transaction.
+    """
+    broker.txns[T] = "OPEN"
+    first = consumer()
+    first.move({}, {})
+    first.begin(T)
+    first.close()
+    broker.late = Done(T, row(1))
+    assert consumer().state().rows == row(1)
+    assert broker.txns[T] == "COMMITTED"
 
 
 def test_a_consumer_that_connects_again_does_not_abort_its_own_transaction(broker: Broker, consumer: Callable[[], AckLog]) -> None:

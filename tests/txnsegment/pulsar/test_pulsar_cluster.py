@@ -20,7 +20,8 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import decode, log_name
-from pulsar_protocol.values import codec, codec_for
+from pulsar_protocol.values import codec
+from tests.support.pulsar_clusters import topic_with
 from tests.support.pulsar_reads import messages_of, visible
 from txnsegment import connect
 from txnsegment.cli.app import build
@@ -40,11 +41,7 @@ def cluster(pulsar: str) -> Iterator[PulsarCluster]:
 @pytest.fixture
 def topic(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> str:
     """A topic with two segments, and with the schema of ROWS."""
-    name = f"topic://public/default/face-{uuid.uuid4().hex[:8]}"
-    pulsar_broker.create(name, 2)
-    segment = cluster.client.layout(name).active[0].name
-    cluster.client.register(segment, codec_for(ROWS.schema, "avro").schema)
-    return name
+    return topic_with(pulsar_broker, cluster, ROWS.schema)
 
 
 def rows(cluster: PulsarCluster, topic: str) -> list[dict[str, object]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -25,10 +25,10 @@ from pulsar_protocol.errors import ConnectionLost, TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.subscription import all_but
-from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from spark_txn_source.pulsar.topics import shared_client
+from tests.support.pulsar_clusters import register, topic_with
 from txnsegment.messages import Message
 from txnsegment.pulsar.ack_log import SubscriptionBusy
 from txnsegment.pulsar.ack_records import WHOLE, beginning
@@ -41,27 +41,12 @@ COLUMNS = pa.schema([("id", pa.int64()), ("who", pa.string())])
 
 
 @pytest.fixture
-def cluster(pulsar: str, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulsarCluster]:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar, None) as opened:
-        yield opened
-
-
-@pytest.fixture
 def topic(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> str:
     return made(pulsar_broker, cluster, 2)
 
 
 def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int, namespace: str = "public/default") -> str:
-    """Return a new topic with the schema of COLUMNS."""
-    name = f"topic://{namespace}/taken-{uuid.uuid4().hex[:8]}"
-    broker.create(name, segments)
-    register(cluster, name)
-    return name
-
-
-def register(cluster: PulsarCluster, topic: str) -> None:
-    cluster.client.register(cluster.client.layout(topic).active[0].name, codec_for(COLUMNS, "avro").schema)
+    return topic_with(broker, cluster, COLUMNS, segments, namespace)
 
 
 def table(*ids: int) -> pa.Table:
@@ -242,7 +227,8 @@ def test_a_row_is_acknowledged_once(cluster: PulsarCluster, topic: str) -> None:
     assert left(cluster, topic) == sorted(ids([found[1], found[3]]))
 
 
-def test_the_cursors_of_the_broker_stay_one_entry_behind(cluster: PulsarCluster, topic: str) -> None:
+def test_the_cursors_of_the_broker_follow_up_to_the_entry_before_the_last_one(cluster: PulsarCluster, topic: str) -> None:
+    """The broker keeps the ledger of the last entry, so that a ledger that was read is told from one that was deleted unread."""
     write(cluster, topic, *range(10))
     with cluster.consumer(topic, "s", start="earliest") as consumer:
         found = taken(consumer)
@@ -540,7 +526,7 @@ def test_what_the_broker_deletes_after_its_acknowledgement_is_no_loss(
     until(lambda: Segment(cluster.client, segment.name).before_first().ledger > ledger)
     consumers[0] = cluster.consumer(trimmed, "s")
     for topic, consumer in zip((trimmed, split), consumers, strict=True):
-        register(cluster, topic)  # the broker has deleted the schema with the parent
+        register(cluster, topic, COLUMNS)  # the broker has deleted the schema with the parent
         write(cluster, topic, 7)
         assert ids(taken(consumer, 1)) == [7]
         consumer.close()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,10 +28,10 @@ from spark_txn_sink.pulsar import many_topics
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Note, Unfinished, finished, opened_of, token
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
+from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.writer import BatchWriter
 from tests.support.pulsar_reads import messages_of, visible
-from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
+from txnsegment.pulsar.cluster import PulsarCluster
 from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ if TYPE_CHECKING:
 
 pulsar_only = pytest.mark.pulsar
 COLUMNS = T.StructType([T.StructField("id", T.LongType())])
-
-
-@pytest.fixture
-def cluster(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulsarCluster]:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar_broker.url, None) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import Fenced, TxnConflict, VersionConflict
-from pulsar_protocol.values import codec_for
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from tests.support.pulsar_clusters import topic_with
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 from txnsegment.pulsar.transaction import PulsarTransaction
 
@@ -26,18 +25,15 @@ VERSIONS = 2
 
 
 @pytest.fixture
-def clusters(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PulsarCluster]]:
-    """Two clusters, each as a program has it."""
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar_broker.url, None) as one, open_pulsar(pulsar_broker.url, None) as other:
-        yield [one, other]
+def clusters(cluster: PulsarCluster, pulsar: str) -> Iterator[list[PulsarCluster]]:
+    """Two cluster objects, as two programs have them."""
+    with open_pulsar(pulsar, None) as other:
+        yield [cluster, other]
 
 
 @pytest.fixture
 def topic(pulsar_broker: PulsarBroker, clusters: list[PulsarCluster]) -> str:
-    name = pulsar_broker.create(f"topic://public/default/two-{uuid.uuid4().hex[:8]}", 2)
-    clusters[0].client.register(clusters[0].client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
-    return name
+    return topic_with(pulsar_broker, clusters[0], COLUMNS)
 
 
 @pytest.fixture
