@@ -17,6 +17,7 @@ from ledgers.extents import Extent, Marks
 from ledgers.model import CompactedPart, Part
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
+from metadata.common.worker_memory import spare_imports
 from metadata.records.names import topic_of
 from spark_txn_source.pruning import pruned
 
@@ -107,6 +108,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
 
     Raises CorruptPart, which names the file, the segment and the positions.
     """
+    spare_imports()
     if isinstance(task, ReadTask):
         yield from _together(_read(task))
 

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ledgers.arrow import conform
+from metadata.common.worker_memory import spare_imports
 from pulsar_protocol.batches import Rows
 from pulsar_protocol.chunks import whole
 from pulsar_protocol.client import PulsarClient
@@ -60,6 +61,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, in exactly the Arrow schema that Spark derives from the read's schema. For an empty plan Spark
     passes a partition of its own class, which has no rows.
     """
+    spare_imports()
     if isinstance(task, OneAfterAnother):
         for one in task.ranges:
             yield from read_task(one)

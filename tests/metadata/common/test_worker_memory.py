@@ -32,6 +32,18 @@ print(spare_imports(), gc.get_freeze_count() == count > 0, len(gc.get_objects())
     assert printed(program, WORKER) == ["True", "True", "False", "True", "True"]
 
 
+def test_a_later_call_skips_the_modules_that_were_imported_after_the_first_one() -> None:
+    program = """
+import gc
+from metadata.common.worker_memory import spare_imports
+spare_imports()
+import pandas
+before = len(gc.get_objects())
+print(before > 10_000, spare_imports(), len(gc.get_objects()) < 100, spare_imports())
+"""
+    assert printed(program, WORKER) == ["True", "True", "True", "False"]
+
+
 def test_the_program_of_a_user_keeps_its_garbage_collections() -> None:
     program = """
 import gc
