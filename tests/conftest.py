@@ -126,7 +126,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from conformance.harness.spark_start import spark_environment
+    from conformance.harness.spark_start import FEW_ROWS, spark_environment
 
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
@@ -147,6 +147,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
+        .config(map=FEW_ROWS)
         .getOrCreate()
     )
     monkeypatch.undo()

@@ -36,6 +36,11 @@ SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
 
 
+FEW_ROWS = {"spark.sql.codegen.wholeStage": "false"}
+"""Spark's settings for queries over a few rows: they end before Java code that Spark compiles for the whole query would pay off.
+The quick start, the tour of README.md, the examples and the cluster suite run with Spark's defaults.
+"""
+
 WORKERS = Path(__file__).parent / "workers"
 """A folder for PYTHONPATH. Every Python that has it on its path runs the module `sitecustomize` of this folder at its start."""
 
