@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -34,6 +35,17 @@ settings.load_profile("same-draws")
 # to keep compiled modules. The processes of pytest-xdist inherit this environment.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# numpy's linear algebra starts a thread for each core in each process that imports it. No process of the tests uses these threads.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+# Thousands of tests and modules stay in memory. The garbage collector would go through all of them again and again.
+gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 LONG = ("conformance/scenarios", "packaging", "spark", "metadata/store", "conformance")
@@ -114,7 +126,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from conformance.harness.spark_start import spark_environment
+    from conformance.harness.spark_start import FEW_ROWS, spark_environment
 
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
@@ -135,6 +147,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
+        .config(map=FEW_ROWS)
         .getOrCreate()
     )
     monkeypatch.undo()

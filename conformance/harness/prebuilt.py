@@ -30,13 +30,14 @@ if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:  # prometheus_client chooses th
     import_module("prometheus_client")
 
 
-def _record_types(base: type[JsonRecord]) -> Iterator[type[JsonRecord]]:
+def record_types(base: type[JsonRecord] = JsonRecord) -> Iterator[type[JsonRecord]]:
+    """Yield all types of records of the imported modules."""
     for one in base.__subclasses__():
         yield one
-        yield from _record_types(one)
+        yield from record_types(one)
 
 
-for record_type in _record_types(JsonRecord):
+for record_type in record_types():
     record_type.model_rebuild()
 gc.collect()
 gc.freeze()

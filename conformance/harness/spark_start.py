@@ -28,13 +28,18 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection."""
 
 IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
-"""Java options to map the archive at the address that is stored in it. At another address Java would write new addresses into all of
-it at each start, which takes 0.1 s of processor time.
+"""Java options to map the archive at the address that is stored in it. Otherwise Java chooses an address at random and writes new
+addresses into all of the archive at each start, which takes 0.1 s of processor time.
 """
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
 
+
+FEW_ROWS = {"spark.sql.codegen.wholeStage": "false"}
+"""Spark's settings for queries over a few rows: they end before Java code that Spark compiles for the whole query would pay off.
+The quick start, the tour of README.md, the examples and the cluster suite run with Spark's defaults.
+"""
 
 WORKERS = Path(__file__).parent / "workers"
 """A folder for PYTHONPATH. Every Python that has it on its path runs the module `sitecustomize` of this folder at its start."""
@@ -55,6 +60,7 @@ def spark_environment(*, warm: bool = False) -> dict[str, str]:
         "SPARK_CONF_DIR": str(_configuration(archive)),
         "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {IN_PLACE} -XX:SharedArchiveFile={archive}",
         "PYTHONPATH": os.pathsep.join(paths),
+        "OPENBLAS_NUM_THREADS": "1",  # numpy's linear algebra would start a thread for each core in each Python process
     }
 
 

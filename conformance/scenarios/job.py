@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from conformance.domains import keyed
+from conformance.harness.spark_start import FEW_ROWS
 from conformance.jobs import given, run_until
 from conformance.scenarios.files import streamed
 
@@ -36,7 +37,7 @@ def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
 
 def session(folder: Path) -> SparkSession:
     """Return the Spark session of a driver of the suite."""
-    made: SparkSession = settings(folder).getOrCreate()
+    made: SparkSession = settings(folder).config(map=FEW_ROWS).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 

@@ -49,9 +49,11 @@ def preload(words: Sequence[str]) -> None:
     if words[0] == "pyspark.daemon":
         # Spark runs one daemon for each kind of worker
         kind = words[1] if len(words) > 1 else "pyspark.worker"
+        gc.disable()  # imports leave little to collect
         for name in ("pyspark_txnsegment", kind, *NEEDED.get(kind, ())):
             import_module(name)
         gc.freeze()
+        gc.enable()
 
 
 def serve(listening: socket.socket) -> NoReturn:
@@ -61,10 +63,12 @@ def serve(listening: socket.socket) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
+        gc.disable()  # imports leave little to collect
         for kind, needed in NEEDED.items():
             for name in ("pyspark_txnsegment", kind, *needed):
                 import_module(name)
         import_module(PREBUILT)
+        gc.enable()
         _accept(listening)
         status = 0
     finally:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from conformance.harness.spark_start import WORKERS, class_archive, spark_environment
+from conformance.harness.spark_start import WORKERS, class_archive, spark_class_path, spark_environment
+from txnsegment.java import find_java
 
 HOME = Path(pyspark.__file__).parent
 
@@ -26,6 +27,16 @@ def test_a_process_with_the_options_of_the_archive_uses_the_same_archive(monkeyp
     monkeypatch.setenv("JDK_JAVA_OPTIONS", spark_environment()["JDK_JAVA_OPTIONS"])
     class_archive.cache_clear()
     assert class_archive() == archive
+
+
+def test_java_maps_the_archive_without_writing_to_it() -> None:
+    """Java logs a relocation when it maps an archive at another address and then rewrites the addresses in it."""
+    environment = {**os.environ, **spark_environment()}
+    environment["JDK_JAVA_OPTIONS"] += " -Xlog:cds=info:stderr"
+    command = [str(find_java()), "-cp", spark_class_path(), "-version"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+    assert "Mapped dynamic region #0" in told
+    assert "alternative address" not in told
 
 
 def test_spark_s_python_processes_import_the_installed_pyspark(tmp_path: Path) -> None:

@@ -86,6 +86,16 @@ def test_a_caller_whose_warm_process_was_killed_runs_its_module_itself(environme
     assert ran.stdout == "there was no warm process\n"
 
 
+def test_all_types_of_records_are_built_before_a_process_is_forked() -> None:
+    """A type that is not built would be built by each child."""
+    program = (
+        "from conformance.harness.prebuilt import record_types\n"
+        "print([one.__name__ for one in record_types() if not one.__pydantic_complete__], len(list(record_types())) > 30)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[] True\n"
+
+
 def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until `true` returns true."""
     deadline = time.monotonic() + seconds
