@@ -13,7 +13,8 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from benchmarks.measure import Report, folder
 from ledgers.parts import PartWriter
 from ledgers.storage import LedgerStorage
-from spark_txn_source.tasks import Piece, ReadTask, read_task
+from spark_txn_source.planned import Piece, ReadTask
+from spark_txn_source.tasks import read_task
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("payload", BinaryType())])
 ROW = 1_000

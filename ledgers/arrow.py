@@ -8,7 +8,6 @@ metadata restores all types (tested for every type, nested too: tests/spark/test
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -84,7 +83,7 @@ def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if not _fits(array.type, kind):
         raise SchemaError(f"The column {path} has the type {array.type} in a batch, but should have {kind}.")
     try:
-        return pc.cast(array, kind)
+        return array.cast(kind)
     except pa.ArrowException as error:
         raise SchemaError(
             f"The column {path} cannot be converted from {array.type} to {kind}: {error}.",
@@ -142,10 +141,12 @@ def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) 
     """
     if valid is None or field.nullable or not child.null_count:
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)
+    import pyarrow.compute as pc  # imported late, because a process that only plans a read uses `arrow_schema` alone
+
     if pc.any(pc.and_(valid, child.is_null())).as_py():
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     if pa.types.is_binary(child.type) or pa.types.is_large_binary(child.type):
-        return _conform(pc.fill_null(child, b""), field, path)
+        return _conform(child.fill_null(b""), field, path)
     return _conform(child, field.with_nullable(True), path)
 
 
@@ -162,7 +163,7 @@ def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str)
     if pa.types.is_large_list(array.type):
         small = pa.list_(array.type.value_field)
         try:
-            array = pc.cast(array, small)
+            array = array.cast(small)
         except pa.ArrowException as error:
             raise SchemaError(f"The column {path} holds a list that is too long: {error}.") from error
     values = _conform(array.values, kind.value_field, f"{path}.element")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from ledgers import extents, snapshots
+from ledgers import snapshot_extents, snapshots
 from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.snapshot_files import Block, LedgerFile, encode_block, make_header, write_ledgers
 from ledgers.snapshots import SUFFIX, SnapshotFile, SnapshotHead, open_file, write_head
@@ -56,7 +56,7 @@ def moved(
         return None
     now = replace(head, files=tuple(written), tail=tuple(tail), runs=())
     runs = [run for run in head.runs if run.last < first or run.ledger > last]
-    runs += extents.runs_of(extents.of_snapshot(storage, now, first - 1, last, marks=False))
+    runs += snapshot_extents.runs_of(snapshot_extents.of_snapshot(storage, now, first - 1, last, marks=False))
     return write_head(storage, head.segment, head.watermark, written, tail, runs, name=name)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import NamedTuple, Protocol
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -21,7 +20,6 @@ from ledgers.credentials import holds_credentials, shown
 from ledgers.errors import StorageError
 from ledgers.local_files import LocalFiles
 from ledgers.plain_text import harmful
-from ledgers.remote_files import RemoteFiles
 
 MOST_AT_ONCE = 32
 """Maximum number of parallel requests of one call to an object store."""
@@ -106,7 +104,11 @@ class LedgerStorage:
 
     @cached_property
     def _files(self) -> Files:
-        return LocalFiles(self._path) if self.is_local else RemoteFiles(self.uri)
+        if self.is_local:
+            return LocalFiles(self._path)
+        from ledgers.remote_files import RemoteFiles  # imported late, because clients of object stores take long to import
+
+        return RemoteFiles(self.uri)
 
     def create(self) -> None:
         """Create the root if it is missing. On an object store, check that the bucket can be reached."""
@@ -148,6 +150,8 @@ class LedgerStorage:
         """Return `info` of each file, in order. On an object store the requests run in parallel."""
         if self.is_local or len(rels) < 2:
             return [self.info(rel) for rel in rels]
+        from concurrent.futures import ThreadPoolExecutor  # imported late, because only object stores need it
+
         with ThreadPoolExecutor(min(MOST_AT_ONCE, len(rels))) as pool:
             return list(pool.map(self.info, rels))
 

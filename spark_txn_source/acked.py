@@ -6,16 +6,18 @@ from collections.abc import Mapping
 
 from ledgers.model import Ledger
 from metadata.client.client import Client
-from metadata.client.providers import Providers
 from metadata.read.backlog import acked, pending
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from metadata.read.selection import LOG
 from metadata.records.row_ranges import Rows, before, end_of, last_of, minus, union
+from spark_txn_source.offsets import StreamOffset
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
     """Return the rows that a subscription has acknowledged, for each segment of a reading. Raises SubscriptionNotFound."""
+    from metadata.client.providers import Providers  # imported late, because most reads have no subscription
+
     names = [segment.name for segment in reading.segments]
     cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
@@ -41,3 +43,10 @@ def first_unacknowledged_ledger(segment: SegmentView, done: Rows, among: Rows) -
 def last_ledger(rows: Rows) -> int:
     """Return the id of the last ledger in a set of rows, or 0 if the set is empty."""
     return last_of(rows[-1][1])[0] if rows else 0
+
+
+def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
+    """Return, for each log, the number up to which all rows were acknowledged when the offset was planned. For an offset from
+    before a restore return nothing, because the restored cursors may be older.
+    """
+    return offset.acked_to if offset.cluster == client.cluster.id else {}

@@ -14,7 +14,6 @@ from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
-from spark_txn_source.tasks import read_task
 
 
 class BatchReader(DataSourceReader):
@@ -39,4 +38,6 @@ class BatchReader(DataSourceReader):
         return tasks(ranges, self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file
+
         return read_task(partition)

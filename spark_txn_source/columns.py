@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from ledgers import schema as schemas
-from ledgers.avro.columns import columns_of
 from metadata.client.client import Client
 from metadata.client.logs import Logs
 from metadata.common.errors import OptionError, SchemaError
@@ -123,6 +122,8 @@ def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | N
 
 def _values(full: StructType, version: SchemaVersion | None, output: StructType, options: CommonReadOptions) -> Columns:
     assert version is not None, "a topic with columns has a version"
+    from ledgers.avro.columns import columns_of  # imported late, because few reads return Avro values
+
     wanted = columns_of(version.avro)
     schemas.project(full, wanted)
     return Columns(full, wanted, output, version.avro_text, version.version, options.schema_version is not None)

@@ -18,7 +18,7 @@ from metadata.read.selection import LOG, Earliest, Pattern, Position, selection_
 from metadata.records.names import topic_of
 from metadata.records.row_ranges import NONE, Row, Rows, before, end_of, minus, texts, through_ledger, union
 from metadata.rules.acks import up_to
-from spark_txn_source.acked import acknowledged, first_unacknowledged_ledger, last_ledger, ledger_at
+from spark_txn_source.acked import acked_when_planned, acknowledged, first_unacknowledged_ledger, last_ledger, ledger_at
 from spark_txn_source.log_ranges import NOTHING, deleted_to
 from spark_txn_source.losses import check_cursors, known_trims
 from spark_txn_source.offsets import StreamOffset
@@ -203,10 +203,3 @@ class StreamCursors:
                 first = first_pending(reading, acknowledged(self._client(), reading, self.subscription), numbers[reading.log])
                 found[reading.log] = max(first, known.get(reading.log, 0))
         return found
-
-
-def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
-    """Return, for each log, the number up to which all rows were acknowledged when the offset was planned. For an offset from
-    before a restore return nothing, because the restored cursors may be older.
-    """
-    return offset.acked_to if offset.cluster == client.cluster.id else {}

@@ -12,7 +12,8 @@ import pyarrow as pa
 from ledgers.model import CompactedPart
 from ledgers.storage import LedgerStorage
 from metadata.read.segment_view import SegmentView
-from spark_txn_source.tasks import Filled, Piece, entries
+from spark_txn_source.planned import Piece
+from spark_txn_source.tasks import Filled, entries
 
 
 class EntryRows(NamedTuple):

@@ -16,7 +16,7 @@ from metadata.rules import timestamps, transitions
 from spark_txn_source import limits
 from spark_txn_source.limits import LogWindow
 from spark_txn_source.pieces import pieces
-from spark_txn_source.tasks import Piece
+from spark_txn_source.planned import Piece
 
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
 

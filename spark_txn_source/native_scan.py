@@ -25,8 +25,8 @@ from spark_txn_source.columns import METADATA_NAMES, Columns, columns_now
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch
+from spark_txn_source.planned import Piece
 from spark_txn_source.schema_checks import check_schema
-from spark_txn_source.tasks import Piece
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"

@@ -12,7 +12,7 @@ from metadata.read.selection import LOG, AtLog, Earliest, End, Latest, Position,
 from metadata.records.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.patterns import compiled
 from metadata.records.row_ranges import Rows, parse_all
-from metadata.topics.subscriptions import checked
+from metadata.records.subscription_names import checked
 
 
 def name_of(option: str, text: str) -> TopicName | SegmentName:

@@ -9,7 +9,7 @@ from ledgers.model import Ledger
 from metadata.read.backlog import Left, pending
 from metadata.read.segment_view import SegmentView
 from metadata.records.row_ranges import NONE, Rows
-from spark_txn_source.tasks import Piece, of_extent
+from spark_txn_source.planned import Piece, of_extent
 
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:

@@ -20,7 +20,7 @@ from spark_txn_source.log_ranges import NOTHING, LogRange, deleted_to, end_numbe
 from spark_txn_source.losses import check_cursors, check_deletions, check_trims, hidden, known_trims, within_trimmed
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import merged, packed, split
-from spark_txn_source.tasks import ReadTask
+from spark_txn_source.planned import ReadTask
 from spark_txn_source.timestamps import final
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,9 +25,9 @@ from metadata.read.log_reader import now
 from metadata.read.reading import Reading
 from metadata.read.selection import LOG, AtTime, Earliest
 from metadata.records.row_ranges import NONE, union
+from spark_txn_source.acked import acked_when_planned
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
-from spark_txn_source.cursors import StreamCursors, acked_when_planned
 from spark_txn_source.following import FollowingLogs
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
@@ -36,8 +36,10 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import tasks
 from spark_txn_source.read_limits import default_limit
 from spark_txn_source.schema_checks import check_replay, check_schema
-from spark_txn_source.tasks import read_task
 from spark_txn_source.timestamps import final
+
+if TYPE_CHECKING:
+    from spark_txn_source.cursors import StreamCursors
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -65,7 +67,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cursors(self) -> StreamCursors | None:
         """The cursors of the stream's subscription, or None if the stream has no subscription."""
         subscription = self._options.subscription
-        return None if subscription is None else StreamCursors(self._client, self._options, subscription)
+        if subscription is None:
+            return None
+        from spark_txn_source.cursors import StreamCursors  # imported late, because most streams have no subscription
+
+        return StreamCursors(self._client, self._options, subscription)
 
     def _newest(self) -> tuple[Reading, ...]:
         """Return a reading of each log with everything that was decided before this call. The first call starts the tailing. Tasks
@@ -235,6 +241,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tasks([dataclasses.replace(one, done=left_out) for one in ranges], self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file
+
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from metadata.client.client import Client
-from metadata.client.logs import logs_of_segments
+from metadata.client.providers import logs_of_segments
 from metadata.common.errors import SchemaError
 from metadata.read.backlog import all_rows, pending, taken
 from metadata.read.segment_view import SegmentView

@@ -15,7 +15,7 @@ from metadata.client.providers import Providers
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from spark_txn_source.pieces import large_pieces
-from spark_txn_source.tasks import Piece
+from spark_txn_source.planned import Piece
 
 AT_ONCE = 256
 """Number of parts that the threads get at a time. It bounds the memory for a topic of any length."""

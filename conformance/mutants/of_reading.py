@@ -23,7 +23,7 @@ from spark_txn_source.following import Following
 from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.tasks import ReadTask
+from spark_txn_source.planned import ReadTask
 
 _RESOLVE = "metadata.rules.transitions:resolve"
 _BUFFER = "metadata.read.transaction_buffer:TransactionBuffer"

@@ -13,7 +13,7 @@ from metadata.records.names import is_persistent
 from metadata.records.records import Layout
 from metadata.rules import transitions
 from metadata.rules.timestamps import OpenTransactions
-from spark_txn_source.tasks import Piece
+from spark_txn_source.planned import Piece
 
 Real = Callable[..., Any]
 

@@ -33,8 +33,8 @@ from spark_txn_source.columns import METADATA_FIELDS, Columns
 from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
+from spark_txn_source.planned import Piece, ReadTask
 from spark_txn_source.stream import StreamReader
-from spark_txn_source.tasks import Piece, ReadTask
 
 _TYPES = StructType([StructField("value", StringType())])
 """The schema with which scripts read all topics. The parts of scripts contain no real rows, so any schema will do."""

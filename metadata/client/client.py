@@ -12,49 +12,70 @@ from typing import TYPE_CHECKING
 from metadata.cluster.cluster import Cluster, open_cluster, resolve
 from metadata.common.errors import SweepIncomplete
 from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper, SweepReport
 from metadata.read.transaction_buffer import TransactionBuffer
-from metadata.topics.subscriptions import Subscriptions
 from metadata.topics.topics import Topics
 from metadata.write.background import Background, Job
-from metadata.write.coordinator import Coordinator
 
 if TYPE_CHECKING:
     from metadata.instream.client import InStream
     from metadata.maintenance.autoscaling import Autoscaler
+    from metadata.maintenance.sweeper import Sweeper, SweepReport
+    from metadata.topics.subscriptions import Subscriptions
+    from metadata.write.coordinator import Coordinator
 
 
 @dataclass
 class Client:
-    """The objects through which one process uses a cluster. They share one open cluster and one cache of the cluster's log."""
+    """The objects through which one process uses a cluster. They share one open cluster and one cache of the cluster's log.
+
+    The modules of the properties are imported late, because a Spark process that plans a read needs none of them.
+    """
 
     cluster: Cluster
     buffer: TransactionBuffer
     topics: Topics
-    sweeper: Sweeper
-    coordinator: Coordinator
+    background: Callable[[Job], None]
+    """Gets the work that follows a commit."""
     finish: Callable[[], None]
     """Waits until the background work of the commits is done."""
 
     @cached_property
+    def sweeper(self) -> Sweeper:
+        from metadata.maintenance.sweeper import Sweeper
+
+        return Sweeper(self.cluster, self.buffer)
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of transactions of topic:// topics. The sweeper is made with it, although only the background work of
+        commits uses it. If the background thread imported the sweeper's modules, a child forked meanwhile would find them half
+        imported.
+        """
+        from metadata.write.coordinator import Coordinator
+
+        _ = self.sweeper
+        return Coordinator(self.cluster, self.background, self.buffer.log)
+
+    @cached_property
     def subscriptions(self) -> Subscriptions:
+        from metadata.topics.subscriptions import Subscriptions
+
         return Subscriptions(self.cluster, self.coordinator.acks)
 
     @cached_property
     def autoscaler(self) -> Autoscaler:
         """The component that splits and merges segments by policy if this process is the leading sweeper."""
-        from metadata.maintenance.autoscaling import (
-            Autoscaler,  # imported late, because otherwise every Spark process that plans a read would import it
-        )
+        from metadata.maintenance.autoscaling import Autoscaler
 
         return Autoscaler(self.cluster, self.buffer)
 
     @cached_property
     def instream(self) -> InStream:
         """The client of the cluster's persistent:// topics."""
-        from metadata.instream.client import instream  # lazy: processes that use topic:// alone do not need it
+        from metadata.instream.client import instream
 
-        return instream(self.cluster, self.coordinator.background)
+        # A job asks for the coordinator, because a process that only reads makes none.
+        return instream(self.cluster, lambda job: self.coordinator.background(job))
 
     def sweep(self) -> SweepReport:
         """Sweep the topics of both models once, without the orphan sweep.
@@ -84,10 +105,9 @@ def client(cluster: Cluster, background: Callable[[Job], None] | None = None) ->
     client starts a thread for this work, and the thread also does a share of the sweeping.
     """
     buffer = transaction_buffer(cluster)
-    sweeper = Sweeper(cluster, buffer)
-    own = Background(sweeper.share)
-    coordinator = Coordinator(cluster, background or own, buffer.log)
-    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, own.close)
+    own = Background(lambda: made.sweeper.share())
+    made = Client(cluster, buffer, Topics(cluster), background or own, own.close)
+    return made
 
 
 @dataclass

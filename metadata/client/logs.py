@@ -13,15 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from metadata.client.client import Client
-from metadata.client.providers import Providers
 from metadata.read.log_reader import ClusterLog, How, LogReader
 from metadata.read.reading import LogSelection, Reading
 from metadata.read.selection import LOG, Pattern, Position, Selection
 from metadata.records.names import SegmentName, TopicName, is_persistent, persistent_name, topic_name
-from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.rules.migrated import to_cluster
-from metadata.topics.subscriptions import legacy_shift
-from metadata.topics.topic import Topic
+from metadata.topics.topic import Topic, legacy_shift
 
 if TYPE_CHECKING:  # otherwise every Spark process that plans a read would import this module, too
     from metadata.instream.topic_logs import TopicLogs
@@ -152,21 +149,13 @@ def logs_of(client: Client, names: Sequence[str]) -> list[LogReader]:
     return found
 
 
-def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
-    """Return readers of the logs that hold the rows of these segments now. A migrated persistent topic is a segment of the
-    cluster's log.
-    """
-    models = Providers(client).models(names)
-    mine = tuple(name for name, model in models.items() if model is Model.METADATA)
-    shared: list[LogReader] = [ClusterLog(client.buffer, LogSelection(mine))] if mine else []
-    return [*shared, *logs_of(client, [name for name in models if name not in mine])]
-
-
 def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
     """Return the current name of a topic, and the number that corresponds to `number` in the log that has the topic's rows now.
     `topic`: a topic as a reading has it. `number`: a log number of that reading. If the topic is a migrated persistent topic, the
     results are the successor's name, and a log number in the cluster's log. Otherwise name and number are unchanged.
     """
+    from metadata.records.persistent_records import PersistentLayout  # imported late, because only few messages need it
+
     to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
     if to is None:
         return topic.name, number

@@ -15,8 +15,11 @@ from typing import Protocol
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client
+from metadata.client.logs import logs_of
 from metadata.common.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.cursors.cursors import Where
+from metadata.read.log_reader import ClusterLog, LogReader
+from metadata.read.reading import LogSelection
 from metadata.records import paths
 from metadata.records.json_records import JsonRecord
 from metadata.records.names import PersistentName, TopicName, any_topic_name, check_new, is_persistent, persistent_name, topic_name
@@ -255,6 +258,16 @@ class Providers:
             return True
 
         until(step)
+
+
+def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
+    """Return readers of the logs that hold the rows of these segments now. A migrated persistent topic is a segment of the
+    cluster's log.
+    """
+    models = Providers(client).models(names)
+    mine = tuple(name for name, model in models.items() if model is Model.METADATA)
+    shared: list[LogReader] = [ClusterLog(client.buffer, LogSelection(mine))] if mine else []
+    return [*shared, *logs_of(client, [name for name in models if name not in mine])]
 
 
 def _made_as_newer(record: Record | None, said: Record | None) -> bool:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ledgers import extents, snapshots
-from ledgers.extents import Extent
+from ledgers import extents
 from ledgers.model import Ledger
-from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 from metadata.log.live_log import ledger
 from metadata.records.records import Position, Registration, SegmentInfo, Watermark
@@ -24,6 +23,10 @@ from metadata.records.row_ranges import rows as row_ranges
 from metadata.rules.retention import Kept, is_done
 from metadata.rules.transitions import Weight
 from metadata.topics.topic import Topic
+
+if TYPE_CHECKING:
+    from ledgers.extents import Extent
+    from ledgers.snapshots import SnapshotHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +136,9 @@ class StoredSegment(SegmentView):
 
     def extents(self, after: int, through: int, *, marks: bool) -> Iterator[Extent]:
         if self.head is not None and after < self.folded_to:
-            yield from extents.of_snapshot(self.storage, self.head, after, min(through, self.folded_to), marks=marks)
+            from ledgers import snapshot_extents  # imported late, because most reads end before the snapshot
+
+            yield from snapshot_extents.of_snapshot(self.storage, self.head, after, min(through, self.folded_to), marks=marks)
         yield from extents.of_ledgers(self._live_ledgers(after, through), marks=marks)
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
@@ -178,6 +183,8 @@ class StoredSegment(SegmentView):
 
     def _folded_ledgers(self, after: int, through: int) -> Iterator[Ledger]:
         if self.head is not None and after < self.folded_to:
+            from ledgers import snapshots  # imported late, for the same reason
+
             yield from snapshots.read_ledgers(self.storage, self.head, after=after, through=min(through, self.folded_to))
 
     def _live_ledgers(self, after: int, through: int) -> Iterator[Ledger]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ledgers import snapshots
-from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
+
+if TYPE_CHECKING:
+    from ledgers.snapshots import SnapshotHead
 
 MOST_BYTES: Final = 16 * 2**20
 """Limit for the sum of the cached heads' file sizes. In memory a head takes up to ten times the size of its file, as measured by
@@ -46,6 +47,8 @@ class SnapshotHeads:
             if known is not None and known.path == path:
                 self._kept.move_to_end(segment)
                 return known
+        from ledgers import snapshots  # imported late, because a process that reads no snapshot needs no Avro
+
         head = snapshots.read_head(self.storage, path)
         with self._lock:
             before = self._kept.pop(segment, None)

@@ -12,9 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from ledgers.snapshots import SnapshotHead
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.log import ending
@@ -25,13 +24,15 @@ from metadata.read.segment_view import SegmentView, StoredSegment
 from metadata.read.snapshot_heads import SnapshotHeads
 from metadata.records import paths
 from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
-from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Header, Layout, Registration, SegmentInfo, State, Watermark
 from metadata.rules import transitions
 from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.rules.transitions import Gone, Verdict
 from metadata.store.contract import Record, View, decide
 from metadata.topics.topics import Topic, Topics, compiled, every, not_found, of_record
+
+if TYPE_CHECKING:
+    from ledgers.snapshots import SnapshotHead
 
 T = TypeVar("T")
 
@@ -249,6 +250,8 @@ class TransactionBuffer:
         """
         if not is_persistent(name):
             return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
+        from metadata.records.persistent_records import PersistentLayout  # imported late, because most reads are of topic:// alone
+
         persistent = persistent_name(name)
         record = view.get(paths.topic(persistent))
         to = None if record is None else PersistentLayout.of(record).migrated_to

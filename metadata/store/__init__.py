@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -55,6 +54,8 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
         if not name:
             raise ConfigurationError("memory:// needs a name.", advice="Write memory://name.")
         return MemoryStore(name, clock=clock)
+    from importlib.metadata import entry_points
+
     for point in entry_points(group=ENTRY_POINTS, name=scheme):
         open_other: Callable[..., MetadataStore] = point.load()
         return open_other(url, clock=clock, create=create)

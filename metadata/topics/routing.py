@@ -7,7 +7,6 @@ go to the next segment, round robin. So a small write makes one part, and not on
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ledgers.part_writer import ENTRY_BYTES, ENTRY_ROWS
-from metadata.common.errors import OptionError, SegmentSealed
+from metadata.common.errors import SegmentSealed
 from metadata.records.names import RING, HashRange, PersistentName
+from metadata.topics.keys import check_key as check_key
+from metadata.topics.keys import is_text, key_index
 
 if TYPE_CHECKING:
     from metadata.topics.topic import Topic  # write tasks also import this module, and must not import the metadata store
@@ -63,7 +64,7 @@ class Router:
         if not to:
             raise SegmentSealed("The topic has no active segment: it was deleted.", advice="Create it again, or write elsewhere.")
         self._segments = [t.segment for t in to]
-        self._key = None if key is None else _key_index(key, schema)
+        self._key = None if key is None else key_index(key, schema)
         self._entry_bytes, self._entry_rows = entry_bytes, entry_rows
         self._keyless = start % len(to)
         self._rows = self._bytes = 0
@@ -119,40 +120,11 @@ def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
     return place
 
 
-def check_key(key: str, schema: pa.Schema) -> None:
-    """Raise OptionError if the key column does not exist, occurs twice, or is not a string, binary or integer."""
-    _key_index(key, schema)
-
-
-def _key_index(key: str, schema: pa.Schema) -> int:
-    found: list[int] = schema.get_all_field_indices(key)
-    if len(found) != 1:
-        lower = {name.lower(): name for name in schema.names}
-        near = [lower[name] for name in difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.5)]
-        advice = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(schema.names)}."
-        raise OptionError(f"The key column {key!r} {'occurs twice' if found else 'is not a column of the rows'}.", advice=advice)
-    kind = schema.field(found[0]).type
-    if not (_is_text(kind) or _is_binary(kind) or pa.types.is_integer(kind)):
-        raise OptionError(
-            f"The key column {key!r} has the type {kind}, which cannot be a key.",
-            advice="Keys are strings, binaries or integers: cast the column, or add one that is (e.g. cast(x as string)).",
-        )
-    return found[0]
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
     """Return the ring position of each key, as `metadata.records.names.key_hash` does, in 50 ns a key. No key may be null."""
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
-    if _is_text(keys.type):
+    if is_text(keys.type):
         keys = keys.cast(pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary())
     values = keys.to_numpy(zero_copy_only=False).tolist()
     digests = np.fromiter(map(mmh3.mmh3_32_uintdigest, values), np.uint32, len(values))

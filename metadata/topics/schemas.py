@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
-from ledgers.avro import compatibility
-from ledgers.avro import schema as avro_schema
-from ledgers.avro.columns import columns_of, derived, grown
 from ledgers.avro.modes import DEFAULT, Compatibility
-from ledgers.avro.parsing import parse
 from ledgers.json_text import read_json
 from ledgers.schema import check_writable, evolve
 from ledgers.spark_json import columns_from_json
@@ -33,11 +29,15 @@ from metadata.records.json_records import RECORD_ADVICE
 from metadata.records.names import TopicName
 from metadata.records.records import Layout, TopicSchema
 from metadata.store.contract import ABSENT, View, decide, look, until
-from metadata.topics.routing import check_key
+from metadata.topics.keys import check_key
 from metadata.topics.topic import Topic, not_found, of_record
 
 if TYPE_CHECKING:
     from ledgers.avro.rows import Codec
+    from ledgers.avro.schema import Record
+
+# The modules of Avro schemas are imported late, because every Spark process that plans a read imports this module, and most topics
+# have no registered schema.
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,11 @@ class SchemaVersion:
         return self.record.created_at_ms
 
     @cached_property
-    def avro(self) -> avro_schema.Record:
+    def avro(self) -> Record:
         """Return the Avro schema. Raises SchemaError that names the column if a column has no Avro type."""
+        from ledgers.avro.columns import derived
+        from ledgers.avro.parsing import parse
+
         if self.record.avro is not None:
             return parse(self.record.avro)
         return derived(self.columns, f"{self.topic.tenant}.{self.topic.namespace}.{self.topic.name}")
@@ -68,7 +71,9 @@ class SchemaVersion:
     @property
     def avro_text(self) -> str:
         """Return the Avro schema as JSON, in its registered form. Raises SchemaError as `avro` does."""
-        return self.record.avro if self.record.avro is not None else json.dumps(avro_schema.dump(self.avro))
+        from ledgers.avro.schema import dump
+
+        return self.record.avro if self.record.avro is not None else json.dumps(dump(self.avro))
 
 
 class TopicSchemas:
@@ -119,7 +124,7 @@ class TopicSchemas:
         last = self.latest(topic)
         if last is None or last.record.avro is None:
             return None
-        from ledgers.avro.rows import Codec  # imported late, because every Spark process that plans a read imports this module
+        from ledgers.avro.rows import Codec
 
         return Codec(last.avro)
 
@@ -140,13 +145,18 @@ class TopicSchemas:
         mode = topic.layout.compatibility or Compatibility.NONE
         if mode is Compatibility.NONE and not last.registered:
             return columns, None
+        from ledgers.avro.columns import derived, grown
+        from ledgers.avro.schema import dump
+
         new = grown(last.avro, last.columns, columns) if last.registered else derived(columns, topic.name.name)
         self._check(topic, mode, new)
-        return columns, json.dumps(avro_schema.dump(new)) if last.registered else None
+        return columns, json.dumps(dump(new)) if last.registered else None
 
-    def _check(self, topic: Topic, mode: Compatibility, new: avro_schema.Record) -> None:
+    def _check(self, topic: Topic, mode: Compatibility, new: Record) -> None:
         if mode is Compatibility.NONE:
             return
+        from ledgers.avro import compatibility
+
         earlier = []
         for version in self.history(topic):
             earlier.append((version.version, version.avro))
@@ -200,6 +210,9 @@ class TopicSchemas:
         topic's column of the same name, or if the compatibility mode (backward by default) refuses the schema. Raises OptionError
         if the schema lacks the topic's key column, or gives it a type that cannot be a key. Raises TopicSealed as `evolve` does.
         """
+        from ledgers.avro.columns import columns_of
+        from ledgers.avro.parsing import parse
+
         given = parse(text)
         wanted = columns_of(given)
         check_writable(wanted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from metadata.cluster.cluster import Cluster
-from metadata.common.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
+from metadata.common.errors import BadVersion, SubscriptionExists, UnknownOutcome
 from metadata.cursors.cursors import Where, not_found
 from metadata.cursors.pending_ack import PendingAcks
 from metadata.records import paths
@@ -15,28 +15,13 @@ from metadata.records.names import TopicName, is_persistent, persistent_name, se
 from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Cursor, Watermark
 from metadata.records.row_ranges import Rows, through_ledger
+from metadata.records.subscription_names import checked as checked
 from metadata.rules import acks
-from metadata.rules.migrated import shift, to_cluster, to_own
+from metadata.rules.migrated import to_cluster, to_own
 from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
+from metadata.topics.topic import legacy_shift as legacy_shift
 from metadata.topics.topics import Topic, Topics, of_record
 from metadata.topics.topics import not_found as no_topic
-
-MAX_NAME = 256
-
-
-def checked(name: str) -> str:
-    """Return the subscription name without spaces around it. Raises OptionError for an invalid name."""
-    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        raise OptionError(f"subscription={name!r:.200} must be 1 to {MAX_NAME} printable characters.", advice="Give a short name.")
-    return name.strip()
-
-
-def legacy_shift(topic: Topic, segment: str) -> int:
-    """Return the offset that, added to a ledger id of a migrated segment, gives the ledger's number in the cluster's log."""
-    info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
-    assert topic.layout.migration is not None
-    assert info.sealed_at_log is not None
-    return shift(info.sealed_at_log, topic.layout.migration.seal)
 
 
 class Subscriptions:

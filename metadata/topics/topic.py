@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from metadata.common.errors import TopicNotFound
 from metadata.records.names import TopicName
 from metadata.records.records import Layout, SegmentInfo, SegmentState
+from metadata.rules.migrated import shift
 from metadata.store.contract import Record
 
 
@@ -43,3 +44,11 @@ def of_record(name: TopicName, record: Record | None) -> Topic | None:
 
 def not_found(name: TopicName) -> TopicNotFound:
     return TopicNotFound(f"There is no topic {name}.", advice=f"Create it (txnsegment topics create {name}) or write to it.")
+
+
+def legacy_shift(topic: Topic, segment: str) -> int:
+    """Return the offset that, added to a ledger id of a migrated segment, gives the ledger's number in the cluster's log."""
+    info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
+    assert topic.layout.migration is not None
+    assert info.sealed_at_log is not None
+    return shift(info.sealed_at_log, topic.layout.migration.seal)

@@ -20,7 +20,7 @@ from metadata.records.names import TopicName, check_new, even_ranges, topic_name
 from metadata.records.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.rules import transitions
 from metadata.store.contract import ABSENT, View, decide, look, time_ms, until
-from metadata.topics.routing import check_key
+from metadata.topics.keys import check_key
 from metadata.topics.schemas import TopicSchemas
 from metadata.topics.topic import Topic as Topic
 from metadata.topics.topic import not_found as not_found

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgers import extents, snapshot_changes, snapshots
+from ledgers import snapshot_changes, snapshot_extents, snapshots
 from ledgers.compaction import Moved, Policy, groups, merged
 from ledgers.errors import CorruptPart
 from ledgers.model import CompactedPart, Ledger, Part
@@ -109,7 +109,7 @@ class Chain:
         """
         head = self.head()
         found, slow = (
-            [(s.ledger, s.last, s.part) for s in extents.of_snapshot(self.storage, one, after, through, marks=False)]
+            [(s.ledger, s.last, s.part) for s in snapshot_extents.of_snapshot(self.storage, one, after, through, marks=False)]
             for one in (head, replace(head, runs=()))
         )
         assert found == slow
@@ -118,7 +118,7 @@ class Chain:
     def by_extents(self, after: int = -1, through: int = 10**9) -> list[Row]:
         """Return the rows, read extent by extent. The positions in compacted files come from the extents' `marks`."""
         found = []
-        for one in extents.of_snapshot(self.storage, self.head(), after, through, marks=True):
+        for one in snapshot_extents.of_snapshot(self.storage, self.head(), after, through, marks=True):
             row = one.part.first_row if isinstance(one.part, CompactedPart) else 0
             for rows in read_part(self.storage, one.part, batch_rows=3):
                 ids = rows.batch.column("id").to_pylist()
@@ -271,7 +271,7 @@ def test_a_damaged_compacted_file_is_noticed(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     chain.add(50)
     chain.compact(Policy())
-    (one,) = extents.of_snapshot(chain.storage, chain.head(), -1, 10**9, marks=False)
+    (one,) = snapshot_extents.of_snapshot(chain.storage, chain.head(), -1, 10**9, marks=False)
     file = tmp_path / one.part.path
     data = file.read_bytes()
     for at in random.Random(1).sample(range(len(data)), 300):

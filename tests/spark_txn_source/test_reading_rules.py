@@ -23,7 +23,8 @@ from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import runs
-from spark_txn_source.tasks import Piece, _wanted
+from spark_txn_source.planned import Piece
+from spark_txn_source.tasks import _wanted
 from tests.support.bench import Bench, T
 
 X, Y = "persistent://public/default/x", "persistent://public/default/y"

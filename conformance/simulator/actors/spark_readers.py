@@ -18,8 +18,8 @@ from conformance.simulator.world.scheduler import Actor, Process, World
 from metadata.client.client import Client
 from metadata.records.names import is_persistent
 from spark_txn_source.batch import BatchReader
+from spark_txn_source.planned import ReadTask
 from spark_txn_source.stream import StreamReader
-from spark_txn_source.tasks import ReadTask
 
 COLUMNS = StructType().add("n", "long")
 """The columns of the reads. Any columns would do, since these readers only plan, and read no file."""
