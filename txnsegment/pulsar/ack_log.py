@@ -12,13 +12,14 @@ from typing import Final
 
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
-from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
+from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import Fenced, PulsarError, TimedOut
 from pulsar_protocol.layout import Position
+from pulsar_protocol.owned_names import ack_log_name
 from spark_txn_sink.pulsar.committing import NO_PRODUCER, resolved
 from spark_txn_sink.pulsar.control import Outcome, TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
-from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
+from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog
 from txnsegment.pulsar.ack_records import (
     Aborted,
     Acked,
@@ -59,20 +60,6 @@ class Clock:
 
     pause: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
-
-
-def ack_log_name(topic: str, subscription: str) -> str:
-    """Return the name of the log of a subscription. `topic`: its full name."""
-    return owned_name("acks", subscription, topic)
-
-
-def has_log(client: PulsarClient, topic: str, subscription: str) -> bool:
-    """Return whether a consumer was made for a subscription."""
-    try:
-        client.layout(ack_log_name(topic, subscription))
-    except TopicMissing:
-        return False
-    return True
 
 
 def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:

@@ -10,7 +10,16 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict, VersionConflict
+from metadata.common.errors import (
+    AckConflict,
+    Fenced,
+    OptionError,
+    OutcomeUnknown,
+    SchemaError,
+    TopicSealed,
+    TxnConflict,
+    VersionConflict,
+)
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol import auth
@@ -91,6 +100,7 @@ class PulsarTransaction:
         """Whether a commit may have been sent. Its outcome is then unknown until `commit` or `abort` learns it."""
         self._participants: list[Participant] = []
         self._prepared = False
+        """Whether the commit has begun. The transaction then takes no more acknowledgements."""
 
     @property
     def id(self) -> str | None:
@@ -244,11 +254,12 @@ class PulsarTransaction:
 
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
+        self._prepared = True
         try:
             topics = self._topics()
-            self._prepare(txn)
             if self._application.name is not None:
                 return self._end_version(topics)
+            self._prepare(txn)
             recorded = record_places(self._client, txn, topics)
         except OutcomeUnknown:
             raise
@@ -267,8 +278,7 @@ class PulsarTransaction:
         return True
 
     def _prepare(self, txn: TxnId) -> None:
-        """Let the consumers write their acknowledgements into the transaction. After that it takes no more of them."""
-        self._prepared = True
+        """Let the consumers write their acknowledgements into the transaction."""
         for one in self._participants:
             one.prepare(self, txn)
 
@@ -309,6 +319,12 @@ class PulsarTransaction:
         recorded: dict[str, Opened] = {}
         txn, url = self._opened.txn, self._client.url
         self._commit_sent = True
+
+        def record() -> None:
+            """Write what belongs to the commit. A version that was committed before does not get here."""
+            self._prepare(txn)
+            recorded.update(record_places(self._client, txn, topics))
+
         try:
             committed = commit_version(
                 lambda: auth.connect(url).patient(),
@@ -316,7 +332,7 @@ class PulsarTransaction:
                 self._opened,
                 topics,
                 self._rows,
-                lambda: recorded.update(record_places(self._client, txn, topics)),
+                record,
             )
         except committing.OutcomeUnknown as error:
             raise OutcomeUnknown(
@@ -327,6 +343,8 @@ class PulsarTransaction:
         except control.VersionRefused as error:
             raise VersionConflict(error.message, advice=error.advice) from error
         except committing.NotCommitted as error:
+            if isinstance(error.__cause__, AckConflict | control.TakenOver):  # of an acknowledgement
+                raise error.__cause__ from None
             raise TxnConflict(error.message, advice=error.advice) from error
         if committed:
             settle_all(self._client, topics, recorded)
