@@ -74,8 +74,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Holding(self._options.subscription, self._subscription)
 
     def _subscription(self, name: str) -> Subscription:
-        """Return the subscription of a name. Raises OptionError if its rows are acknowledged by other means. The cursors then follow
-        those. If the stream moved the cursors, the broker could delete rows that are not acknowledged.
+        """Return the subscription of a name. Raises OptionError if its rows are acknowledged by other means. Its cursors
+        follow those. If the stream moved the cursors, the broker could delete rows that are not acknowledged.
         """
         client, topic = self._client(), self._options.topic
         if has_ack_log(client, topic, name):
