@@ -13,7 +13,7 @@ from typing import Final
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import Fenced, PulsarError, TimedOut
+from pulsar_protocol.errors import Fenced, PulsarError, TimedOut, TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import ack_log_name
 from spark_txn_sink.pulsar.committing import NO_PRODUCER, resolved
@@ -51,7 +51,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 class SubscriptionBusy(TakenOver):
-    """Another consumer has the subscription."""
+    """Another consumer or transaction has the subscription."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,9 @@ class AckLog:
         )
 
     def _own(self) -> Position:
-        """Become the only producer. Raises SubscriptionBusy."""
+        """Become the only producer. If another program creates the log at this moment, wait for its segment. Raises
+        SubscriptionBusy.
+        """
         deadline = self._clock.now() + BUSY_SECONDS
         while True:
             try:
@@ -260,7 +262,10 @@ class AckLog:
                 if self._clock.now() >= deadline:
                     self.forget()
                     raise SubscriptionBusy(
-                        f"Another consumer has {self._what}.",
+                        f"Another consumer or transaction has {self._what}.",
                         advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
                     ) from error
-                self._clock.pause(0.1)
+            except TopicMissing:
+                if self._clock.now() >= deadline:
+                    raise
+            self._clock.pause(0.1)

@@ -127,9 +127,15 @@ class PulsarSubscriptions:
 
     def check_unused(self, topic: str, name: str) -> None:
         """Raise SubscriptionBusy if a stream of Spark, or another client of Pulsar, has consumers of a subscription. They would
-        acknowledge rows which `cluster.consumer` has not acknowledged. The broker does not tell this of `persistent://` topics.
+        acknowledge rows which `cluster.consumer` has not acknowledged.
         """
-        if count := self._names(topic).get(name):
+        if topic.startswith("topic://"):
+            count = self._names(topic).get(name)
+        else:
+            parts = [one.name for one in layout(self._client, topic).segments.values()]
+            told = [rest("cluster.subscriptions").ask("GET", f"{path_of(part)}/stats") for part in parts]
+            count = sum(len(one["subscriptions"].get(name, {}).get("consumers", ())) for one in told)
+        if count:
             raise SubscriptionBusy(
                 f"The subscription {name!r} of {topic} has {count} consumers, as the broker counts them. They are not of "
                 "cluster.consumer or cluster.transaction.",

@@ -21,7 +21,9 @@ from metadata.common.errors import (
     TxnConflict,
 )
 from metadata.records.row_ranges import NONE, Rows
+from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TransactionEnded
+from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
@@ -310,6 +312,31 @@ def test_what_a_read_cannot_do_is_refused(spark: SparkSession, cluster: PulsarCl
         read(spark, cluster, source, acknowledged="{}")
 
 
+def old_topic(cluster: PulsarCluster, broker: PulsarBroker) -> str:
+    """Return a `persistent://` topic of two partitions, with the rows `0` and `1` in them."""
+    name = f"persistent://public/default/old-{uuid.uuid4().hex[:8]}"
+    broker.rest("PUT", f"{name.replace('://', '/')}/partitions", 2)
+    for number in range(2):
+        with Producer(cluster.client, f"{name}-partition-{number}") as producer:
+            producer.send([Message(str(number).encode())])
+    return name
+
+
+def test_a_topic_of_the_older_model_is_read_and_acknowledged(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker
+) -> None:
+    source = old_topic(cluster, pulsar_broker)
+    cluster.subscriptions.create(source, "s")
+    cluster.subscriptions.create(source, "t")
+    with cluster.transaction() as txn:
+        assert sorted(bytes(row["value"]) for row in txn.read(spark, source, subscription="s").collect()) == [b"0", b"1"]
+        one = read(spark, cluster, source, includeMetadata="true").where("value = cast('1' AS binary)")
+        txn.acknowledge_rows(one, subscription="t")
+    for subscription, expected in (("s", []), ("t", [b"0"])):
+        with cluster.consumer(source, subscription) as consumer:
+            assert [message.value["value"] for message in consumer.messages(timeout=0)] == expected
+
+
 # --- acknowledge_rows -------------------------------------------------------------------------------------------------------
 
 
@@ -413,11 +440,13 @@ def test_a_stream_cannot_move_the_cursors_of_a_subscription_that_is_acknowledged
     assert left(cluster, source) == [3]
 
 
+@pytest.mark.parametrize("kind", ["topic", "persistent"])
 def test_a_subscription_that_a_stream_uses_is_refused_to_consumers_and_transactions(
-    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], tmp_path: Path
+    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], tmp_path: Path, pulsar_broker: PulsarBroker, kind: str
 ) -> None:
-    source, _ = topics
-    send(cluster, source, 1)
+    source = topics[0] if kind == "topic" else old_topic(cluster, pulsar_broker)
+    if kind == "topic":
+        send(cluster, source, 1)
     rows: Any = spark.readStream.format("txnsegment").options(serviceUrl=cluster.url, subscription="of-a-stream")
     stream = rows.option("startingOffsets", "earliest").load(source).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
