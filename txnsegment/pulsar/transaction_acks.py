@@ -82,20 +82,25 @@ class TransactionAcks:
         self._acks.prepare(txn, self._claimed)
 
     def ended(self, owner: PulsarTransaction, txn: TxnId | None, outcome: Outcome | None) -> None:
-        """Take note of how the transaction ended, and give the subscription free. An error of the cursors is only logged: the log
-        has the acknowledgements, and the next reader of the subscription moves the cursors.
-        """
+        """Take note of how the transaction ended, and give the subscription free."""
         try:
             if txn is not None:
                 self._acks.ended(txn, self._claimed, outcome)
             if outcome == "committed":
                 self._settle(self._claimed)
-        except TxnSegmentError as error:
-            log.warning("the cursors of %s of %s were not moved: %s", self.subscription, self.topic, error.message)
         finally:
             self.close()
 
     def _settle(self, rows: RowsBySegment) -> None:
+        """Let the cursors follow. An error is only logged, because the log has the acknowledgements. A later transaction or
+        consumer of the subscription moves the cursors.
+        """
+        try:
+            self._follow(rows)
+        except TxnSegmentError as error:
+            log.warning("the cursors of %s of %s were not moved: %s", self.subscription, self.topic, error.message)
+
+    def _follow(self, rows: RowsBySegment) -> None:
         """Let the cursors follow the acknowledgements in the segments of `rows`, and write a checkpoint into the log if one is due.
         With a checkpoint the cursors follow in all segments, also if an earlier program was killed before it moved them.
         """

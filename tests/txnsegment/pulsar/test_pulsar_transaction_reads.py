@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +24,13 @@ from metadata.common.errors import (
 from metadata.records.row_ranges import NONE, Rows
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TransactionEnded
+from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from txnsegment.pulsar import ack_log as ack_log_module
+from txnsegment.pulsar import transaction_acks
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.ack_records import WHOLE, beginning
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
@@ -55,8 +59,8 @@ def topics(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> tuple[str, st
     return source, target
 
 
-def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int) -> str:
-    name = f"topic://public/default/read-{uuid.uuid4().hex[:8]}"
+def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int, namespace: str = "public/default") -> str:
+    name = f"topic://{namespace}/read-{uuid.uuid4().hex[:8]}"
     broker.create(name, segments)
     cluster.client.register(cluster.client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
     return name
@@ -263,6 +267,58 @@ def test_a_split_and_a_merge_between_the_read_and_the_commit(
     sealed = [one.name for one in cluster.client.layout(source).segments.values() if not one.active]
     state = acked(cluster, source)
     assert [beginning(state.get(name, NONE)) for name in sealed] == [WHOLE] * 3
+
+
+def test_the_cursors_of_the_broker_follow_and_checkpoints_shorten_the_log(
+    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cursor stays one entry before the last one that was read. The second entry of each segment is of the second transaction."""
+    monkeypatch.setattr(ack_log_module, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(transaction_acks, "CHECKPOINT_EVERY", 5)
+    source, _ = topics
+    records = []
+    for number in range(6):
+        send(cluster, source, *range(10 * number, 10 * number + 10))
+        with cluster.transaction() as txn:
+            assert ids(txn.read(spark, source, subscription="s")) == [*range(10 * number, 10 * number + 10)]
+        log = ack_log(cluster.url, source, "s", Clock())
+        records.append(log.state().records)
+        log.close()
+        told = cluster.subscriptions.positions(source, "s") or {}
+        places = {one["__segment"]: one["__messageId"] for one in read(spark, cluster, source, includeMetadata="true").collect()}
+        last = {name: Position.parse(place.rpartition(":")[0]) for name, place in places.items()}
+        if number:
+            assert told == {name: Position(place.ledger, place.entry - 1) for name, place in last.items()}
+    assert max(records) < 10
+    assert left(cluster, source) == []
+
+
+@pytest.mark.slow
+def test_a_sealed_segment_that_was_read_is_deleted_by_the_broker(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker
+) -> None:
+    """The first commit acknowledges the rows of the parent. The next one, with the first rows of its children, lets it go."""
+    namespace = f"public/short-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.rest("PUT", f"namespaces/{namespace}", {})
+    pulsar_broker.rest("POST", f"namespaces/{namespace}/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    source = made(pulsar_broker, cluster, 1, namespace)
+    cluster.subscriptions.create(source, "s")
+    send(cluster, source, *range(5))
+    seen = []
+    for number in range(3):
+        with cluster.transaction() as txn:
+            seen += ids(txn.read(spark, source, subscription="s"))
+        if number == 0:
+            pulsar_broker.split(source, 0)
+            send(cluster, source, *range(5, 10))
+    deadline = time.monotonic() + 150
+    while 0 in cluster.client.layout(source).segments:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    send(cluster, source, 10)
+    with cluster.transaction() as txn:
+        seen += ids(txn.read(spark, source, subscription="s"))
+    assert sorted(seen) == [*range(11)]
 
 
 def test_a_read_without_rows_is_empty(spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str]) -> None:
