@@ -110,10 +110,10 @@ def test_two_programs_that_read_one_subscription_move_each_row_once(
 ) -> None:
     """Each of them gets the subscription now and then. It is busy at other times."""
     over, moved, failures = threading.Event(), Counter[int](), list[BaseException]()
-    move(spark, cluster, topics)  # Spark does not find a Python source if two threads look for it at the same time at first
 
     def program(number: int) -> None:
         try:
+            spark.createDataFrame([(1,)], "a int")  # makes the session active in this thread: a write finds its format by it
             with open_pulsar(pulsar, None) as mine:
                 while not over.is_set():
                     try:

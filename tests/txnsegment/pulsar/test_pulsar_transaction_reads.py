@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -220,6 +221,33 @@ def test_a_read_of_two_topics_is_one_transaction(
     assert (left(cluster, source), left(cluster, more)) == ([], [])
 
 
+def test_a_read_has_a_transaction_as_a_whole_or_not_at_all(
+    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar: str
+) -> None:
+    """A writer commits transactions of ten rows in both segments, while reads of the subscription follow one another."""
+    source, _ = topics
+    with cluster.transaction() as first:  # makes the log that tells where the rows of transactions are
+        write(first, spark.createDataFrame([(one, f"k{one}") for one in range(10)], "id bigint, who string"), source)
+    over, sizes = threading.Event(), list[int]()
+
+    def program() -> None:
+        with open_pulsar(pulsar, None) as writer:
+            for number in range(1, 12):
+                send(writer, source, *range(10 * number, 10 * number + 10))
+        over.set()
+
+    beside = threading.Thread(target=program)
+    beside.start()
+    last = False
+    while not last:
+        last = over.is_set()
+        with cluster.transaction() as txn:
+            sizes.append(txn.read(spark, source, subscription="s").count())
+    beside.join()
+    assert sum(sizes) == 120
+    assert {size % 10 for size in sizes} == {0}
+
+
 def test_an_end_bounds_what_is_read_and_acknowledged(
     spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar_broker: PulsarBroker
 ) -> None:
@@ -315,6 +343,7 @@ def test_a_sealed_segment_that_was_read_is_deleted_by_the_broker(
     while 0 in cluster.client.layout(source).segments:
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    cluster.client.register(cluster.client.layout(source).active[0].name, codec_for(COLUMNS, "avro").schema)  # it went with it
     send(cluster, source, 10)
     with cluster.transaction() as txn:
         seen += ids(txn.read(spark, source, subscription="s"))
@@ -437,8 +466,8 @@ def test_some_rows_are_acknowledged_in_any_order(spark: SparkSession, cluster: P
             txn.acknowledge_rows(all_rows.where(part), subscription="s")
         expected -= set(ids(all_rows.where(part)))
         (found,) = acked(cluster, source).values()
-        in_order = [one in expected for one in sorted(places, key=places.__getitem__)]
-        runs = sum(not here and (number == 0 or in_order[number - 1]) for number, here in enumerate(in_order))
+        kept = [False, *(one in expected for one in sorted(places, key=places.__getitem__))]  # before the first row is a range, too
+        runs = sum(not here and (number == 0 or kept[number - 1]) for number, here in enumerate(kept))
         assert (left(cluster, source), len(found)) == (sorted(expected), runs), part
 
 
