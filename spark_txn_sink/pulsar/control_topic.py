@@ -7,10 +7,11 @@ from typing import Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.layout import Position
+from pulsar_protocol.owned_names import owned_name
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.attempts import Attempt, Opened
 from spark_txn_sink.pulsar.control import Record, Take, decode, encode
-from spark_txn_sink.pulsar.owned_log import SUBSCRIPTION, WAIT_SECONDS, Codec, OwnedLog, owned_name
+from spark_txn_sink.pulsar.owned_log import SUBSCRIPTION, WAIT_SECONDS, Codec, OwnedLog
 
 _CODEC: Final[Codec[Record]] = Codec(encode, decode)
 

@@ -6,7 +6,6 @@ subscription. So a recovery reads only the records from the last checkpoint on, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -25,15 +24,6 @@ R = TypeVar("R")
 SUBSCRIPTION: Final = "txnsegment-control"
 WAIT_SECONDS: Final = 1.0
 """How long a read waits for the next record. If an open transaction holds the record back, the caller aborts it and reads on."""
-
-
-def owned_name(kind: str, owner: str, topic: str) -> str:
-    """Return the name of a log. `kind`: `control` or `acks`. `owner`: an application or a subscription. `topic`: a data topic, in
-    whose namespace the log is.
-    """
-    tenant, namespace, _ = topic.partition("://")[2].split("/", 2)
-    digest = hashlib.sha256(f"{owner}\n{topic}".encode()).hexdigest()[:32]
-    return f"topic://{tenant}/{namespace}/__txnsegment_{kind}_{digest}"
 
 
 @dataclass(frozen=True)

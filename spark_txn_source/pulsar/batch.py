@@ -4,23 +4,44 @@ up to the end that the options give. In the list of tasks the parents of a segme
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pulsar_protocol.layout import EARLIEST
+from metadata.common.errors import DataLoss
+from metadata.records.row_ranges import NONE
+from pulsar_protocol.cut import Cut
+from pulsar_protocol.layout import EARLIEST, Layout, Position
 from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.succession import families
 from pulsar_protocol.whole_cuts import WholeCuts
 from spark_txn_source.pulsar.columns import Part, part_of
 from spark_txn_source.pulsar.dividing import divide
-from spark_txn_source.pulsar.option_table import At
+from spark_txn_source.pulsar.option_table import At, Place
 from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.tasks import PulsarTask, read_task, tasks
 from spark_txn_source.pulsar.topics import layout, shared_client
 from spark_txn_source.pulsar.watermarks import recorded_cuts
+
+
+def ends_of(
+    end: Place | int,
+    places: Places,
+    whole: WholeCuts,
+    found: Layout,
+    starts: Mapping[str, Position],
+    ended: frozenset[str],
+    cuts: Mapping[str, Cut],
+) -> dict[str, Position]:
+    """Return the end of a batch in each segment. `end`: the end that the options give. `starts`, `ended`, `cuts`: see
+    `WholeCuts.newest`. Raises OffsetOutOfRange.
+    """
+    if isinstance(end, At):
+        return places.ends(end, cuts)
+    limited = places.until(end, cuts) if isinstance(end, int) else cuts
+    return dict(whole.newest(found, starts, ended, limited).positions)
 
 
 class BatchReader(DataSourceReader):
@@ -37,6 +58,8 @@ class BatchReader(DataSourceReader):
     def undivided(self) -> list[PulsarTask]:
         """Return one task for each segment that has rows to read."""
         options = self._options
+        if options.acknowledged is not None:
+            return self._given()
         client = shared_client(options.url)
         sent = SentLog(client, options.topic)
         if options.end == "latest" and not isinstance(options.start, int):
@@ -51,15 +74,34 @@ class BatchReader(DataSourceReader):
             places.check_reached(starts, cuts)
         elif options.start != "earliest":
             starts = whole.starts(found, starts)
-        if isinstance(options.end, At):
-            ends = places.ends(options.end, cuts)
-        else:
-            limited = places.until(options.end, cuts) if isinstance(options.end, int) else cuts
-            ends = dict(whole.newest(found, starts, frozenset(), limited).positions)
+        ends = ends_of(options.end, places, whole, found, starts, frozenset(), cuts)
         if options.fail_on_data_loss:
             places.check_kept({name: starts[name] for name, end in ends.items() if end > starts.get(name, EARLIEST)})
+        return self._tasks(found, starts, ends)
+
+    def _given(self) -> list[PulsarTask]:
+        """Return the tasks of a read of `txn.read`, whose positions are fixed. So every plan of it has the same rows. Raises
+        DataLoss if some of them are gone.
+        """
+        options = self._options
+        assert isinstance(options.start, At)
+        assert isinstance(options.end, At)
+        client, starts, ends = shared_client(options.url), dict(options.start.segments), dict(options.end.segments)
+        found = layout(client, options.topic)
+        if options.fail_on_data_loss:
+            if gone := sorted(ends.keys() - {one.name for one in found.segments.values()}):
+                raise DataLoss(
+                    f"{gone[0]} was deleted before its rows were read.",
+                    advice="Nothing but the commit of the transaction lets the broker delete it. Did somebody delete the "
+                    "subscription, or the topic? Run the transaction again.",
+                )
+            Places(client, options.topic).check_kept({name: starts[name] for name in ends if name in starts})
+        return self._tasks(found, starts, ends)
+
+    def _tasks(self, found: Layout, starts: dict[str, Position], ends: Mapping[str, Position]) -> list[PulsarTask]:
+        options = self._options
         order = [name for family in families(found, ends) for name in family]
-        return tasks(
+        made = tasks(
             options.url,
             options.topic,
             starts,
@@ -67,6 +109,7 @@ class BatchReader(DataSourceReader):
             self._columns,
             fail_on_loss=options.fail_on_data_loss,
         )
+        return [one.without((options.acknowledged or {}).get(one.segment, NONE)) for one in made]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

@@ -150,9 +150,13 @@ SOURCE: Final = OptionTable(
             "as batches end. It keeps the last entry that was read. `auto`: one for each query, whose name is in the query's "
             "offsets. The positions of the stream are in its checkpoint, and not in the subscription.",
             only="stream",
-            why="a batch acknowledges nothing",
+            why="a batch acknowledges nothing; `txn.read` of `cluster.transaction()` does",
         ),
-        _without(others.ACKNOWLEDGED, "only `txn.read` of a txnsegment cluster sets it"),
+        replace(
+            others.ACKNOWLEDGED,
+            meaning="Acknowledged rows to leave out, by segment (JSON). `txn.read` sets it together with `startingOffsets` and "
+            "`endingOffsets`. The read then takes exactly the entries between these positions, and asks for no cut.",
+        ),
         replace(
             others.MAX_ROWS,
             meaning="Soft limit of a micro-batch, which takes whole entries, and whole transactions of txnsegment's writers. Each "

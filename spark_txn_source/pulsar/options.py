@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from metadata.common.errors import OptionError
 from metadata.common.options import Given
 from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.records.row_ranges import Rows
 from spark_txn_source.option_table import (
+    ACKNOWLEDGED,
     COLUMNS,
     ENDING_TIMESTAMP,
     FAIL_ON_DATA_LOSS,
@@ -31,6 +33,7 @@ from spark_txn_source.pulsar.option_table import (
     STARTING_OFFSETS,
     TOPICS_PATTERN,
     VALUE_FORMAT,
+    At,
     Place,
     ValueFormat,
 )
@@ -59,6 +62,10 @@ class PulsarReadOptions:
     min_partitions: int | None
     max_partition_bytes: int | None
     topics_changed: TopicsChanged
+    acknowledged: Mapping[str, Rows] | None
+    """The rows of each segment that are left out. None: this is not a read of `txn.read`. Otherwise `start` and `end` are fixed
+    positions, between which all entries are decided.
+    """
 
     @property
     def topic(self) -> str:
@@ -100,6 +107,12 @@ class PulsarReadOptions:
                 "The option schemaVersion needs the schema of one topic, and several topics are read.",
                 advice="Read each topic by itself.",
             )
+        begin, end = given.get(STARTING_OFFSETS), given.get(ENDING_OFFSETS)
+        if ACKNOWLEDGED in given and not (isinstance(begin, At) and isinstance(end, At)):
+            raise OptionError(
+                "The option acknowledged is given without positions in startingOffsets and endingOffsets.",
+                advice="Only txn.read sets it. Read with txn.read(spark, topic, subscription=...).",
+            )
         partition_bytes = given.get(PARTITION_BYTES)
         return cls(
             url=service_url(given.get(SERVICE_URL)).text,
@@ -118,6 +131,7 @@ class PulsarReadOptions:
             min_partitions=given.get(MIN_PARTITIONS),
             topics_changed=given.value(TOPICS_CHANGED),
             max_partition_bytes=MAX_PARTITION_BYTES if partition_bytes is None and not streaming else partition_bytes,
+            acknowledged=given.get(ACKNOWLEDGED),
         )
 
 

@@ -62,21 +62,27 @@ def of_topic(
 
 
 def parts(client: PulsarClient, options: PulsarReadOptions, columns: Mapping[str, PulsarColumns]) -> dict[str, Part]:
-    """Return the part of each topic of a read. Raises OffsetOutOfRange if the start or the end names a segment that
-    belongs to none of the topics.
+    """Return the part of each topic of a read. Raises OffsetOutOfRange as `parts_options`."""
+    return {topic: Part(one, columns[topic]) for topic, one in parts_options(client, options, columns).items()}
+
+
+def parts_options(client: PulsarClient, options: PulsarReadOptions, topics: Iterable[str]) -> dict[str, PulsarReadOptions]:
+    """Return the options for each topic of a read. Raises OffsetOutOfRange if the start or the end names a segment that belongs to
+    none of the topics.
     """
+    names = list(topics)
     places = [place for place in (options.start, options.end) if isinstance(place, At)]
     segments = None
     if places:
-        layouts = each(columns, lambda topic: layout(client, topic))
+        layouts = each(names, lambda topic: layout(client, topic))
         segments = {topic: frozenset(one.name for one in found.segments.values()) for topic, found in layouts.items()}
         strange = sorted({name for place in places for name in place.segments}.difference(*segments.values()))
         if strange:
             raise OffsetOutOfRange(
-                f"{strange[0]} is no segment of a topic that is read now ({', '.join(sorted(columns))}).",
+                f"{strange[0]} is no segment of a topic that is read now ({', '.join(sorted(names))}).",
                 advice="Leave it out of the offsets.",
             )
-    return {topic: Part(of_topic(options, topic, len(columns), segments), one) for topic, one in columns.items()}
+    return {topic: of_topic(options, topic, len(names), segments) for topic in names}
 
 
 class SeveralBatchReader(DataSourceReader):

@@ -12,9 +12,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from metadata.common.errors import OptionError
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
+from pulsar_protocol.owned_names import has_ack_log
 from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.subscription import Subscription, all_but
 from pulsar_protocol.succession import ended_at, families, readable, unread
@@ -69,7 +71,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _holding(self) -> Holding:
         """The subscription that keeps unread entries from retention."""
-        return Holding(self._options.subscription, lambda name: Subscription(self._client(), self._options.topic, name))
+        return Holding(self._options.subscription, self._subscription)
+
+    def _subscription(self, name: str) -> Subscription:
+        """Return the subscription of a name. Raises OptionError if its rows are acknowledged by other means. Its cursors
+        follow those. If the stream moved the cursors, the broker could delete rows that are not acknowledged.
+        """
+        client, topic = self._client(), self._options.topic
+        if has_ack_log(client, topic, name):
+            raise OptionError(
+                f"The option subscription cannot be {name!r} for {topic}: cluster.consumer, or txn.read and txn.acknowledge_rows, "
+                "acknowledge the rows of this subscription.",
+                advice="Give the stream another name, or subscription=auto. txn.acknowledge_rows in foreachBatch needs no option "
+                "subscription.",
+            )
+        return Subscription(client, topic, name)
 
     @cached_property
     def _recorded(self) -> RecordedCuts | None:

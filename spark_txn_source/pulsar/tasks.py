@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ledgers.arrow import conform
 from metadata.common.worker_memory import spare_imports
+from metadata.records.row_ranges import NONE, Row, common
+from metadata.records.row_ranges import Rows as Hidden
 from pulsar_protocol.batches import Rows
 from pulsar_protocol.chunks import whole
 from pulsar_protocol.client import PulsarClient
@@ -34,18 +37,30 @@ PATIENCE_SECONDS: Final = 60.0
 
 class PulsarTask(InputPartition):
     """One task: the entries of a segment after the position `after`, up to the position `to`, inclusive. `fail_on_loss`: whether
-    the task fails if the first chunks of a message of this range were deleted.
+    the task fails if the first chunks of a message of this range were deleted. `hidden`: the rows of the segment that are left out.
     """
 
     def __init__(
-        self, url: str, topic: str, segment: str, after: Position, to: Position, columns: PulsarColumns, fail_on_loss: bool = True
+        self,
+        url: str,
+        topic: str,
+        segment: str,
+        after: Position,
+        to: Position,
+        columns: PulsarColumns,
+        fail_on_loss: bool = True,
+        hidden: Hidden = NONE,
     ) -> None:
         self.url, self.topic, self.segment = url, topic, segment
-        self.after, self.to, self.columns, self.fail_on_loss = after, to, columns, fail_on_loss
+        self.after, self.to, self.columns, self.fail_on_loss, self.hidden = after, to, columns, fail_on_loss, hidden
 
     def narrowed(self, after: Position, to: Position) -> PulsarTask:
         """Return the task for a part of the range."""
-        return PulsarTask(self.url, self.topic, self.segment, after, to, self.columns, self.fail_on_loss)
+        return PulsarTask(self.url, self.topic, self.segment, after, to, self.columns, self.fail_on_loss, self.hidden)
+
+    def without(self, hidden: Hidden) -> PulsarTask:
+        """Return the task that leaves out these rows."""
+        return PulsarTask(self.url, self.topic, self.segment, self.after, self.to, self.columns, self.fail_on_loss, hidden)
 
 
 class OneAfterAnother(InputPartition):
@@ -74,11 +89,11 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     for position, entry in _entries(client, task):
         version = bytes(entry.metadata.schema_version)
         if rows.count and (version != rows.version or rows.full):
-            yield rows.batch()
+            yield from rows.batches()
             rows = _Rows(task, versions)
         rows.add(position, entry, version)
     if rows.count:
-        yield rows.batch()
+        yield from rows.batches()
 
 
 def _entries(
@@ -132,6 +147,16 @@ class _Rows:
         self.count += len(rows)
         self.size += len(entry.payload)
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batch of these messages, without the hidden rows. Yield nothing if all of them are hidden."""
+        hidden = self.task.hidden
+        if not hidden:
+            yield self.batch()
+            return
+        kept = [keep for position, _, rows in self.origins for keep in shown(hidden, position, rows.indexes)]
+        if any(kept):
+            yield self.batch() if all(kept) else self.batch().filter(pa.array(kept))
+
     def batch(self) -> pa.RecordBatch:
         columns = self.task.columns
         decoded = self.versions.of(self.version).decode(
@@ -184,6 +209,19 @@ class _Rows:
 
     def _ids(self) -> list[str]:
         return [f"{position.text}:{index}" for position, _, rows in self.origins for index in rows.indexes]
+
+
+def shown(hidden: Hidden, position: Position, indexes: Sequence[int]) -> list[bool]:
+    """Return for each row of an entry whether it is not hidden. `indexes`: the places of the rows within the entry, ascending."""
+    first, end = Row(position.ledger, position.entry, 0), Row(position.ledger, position.entry + 1, 0)
+    spans = hidden[max(0, bisect_right(hidden, (first, first)) - 1) : bisect_left(hidden, (end, end))]
+    of_entry = common(spans, ((first, end),))
+    if not of_entry:
+        return [True] * len(indexes)
+    if of_entry == ((first, end),):
+        return [False] * len(indexes)
+    rows = (Row(position.ledger, position.entry, index) for index in indexes)
+    return [not any(begin <= row < stop for begin, stop in of_entry) for row in rows]
 
 
 def _txn(metadata: Any) -> str | None:

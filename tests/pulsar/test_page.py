@@ -29,7 +29,7 @@ def test_the_examples_print_what_the_page_says(pulsar_broker: PulsarBroker, java
     programs = [one.text for one in found if one.language == "python"]
     program = "".join(programs).replace("pulsar://127.0.0.1:6650", pulsar_broker.url)
     printed = README["run_python"](program.replace("http://127.0.0.1:8080", pulsar_broker.admin_url), **spark_environment())
-    assert len(programs) == 5
+    assert len(programs) == 6
     assert [line.rstrip() for line in printed.splitlines() if line.strip()] == [
         line for one in found if one.language == "text" for line in one.text.splitlines()
     ]

@@ -12,13 +12,14 @@ from typing import Final
 
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
-from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import Fenced, PulsarError, TopicMissing
 from pulsar_protocol.layout import Position
+from pulsar_protocol.owned_names import ack_log_name
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.log_records import Outcome, naming
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
-from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog, owned_name
+from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog
 from spark_txn_sink.pulsar.resolving import AT_ONCE, NO_PRODUCER, Resolver, replayed
 from txnsegment.pulsar.ack_records import (
     Aborted,
@@ -51,7 +52,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 class SubscriptionBusy(TakenOver):
-    """Another consumer has the subscription."""
+    """Another consumer or transaction has the subscription."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,6 @@ class Clock:
 
     pause: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
-
-
-def ack_log_name(topic: str, subscription: str) -> str:
-    """Return the name of the log of a subscription. `topic`: its full name."""
-    return owned_name("acks", subscription, topic)
-
-
-def has_log(client: PulsarClient, topic: str, subscription: str) -> bool:
-    """Return whether a consumer was made for a subscription."""
-    try:
-        client.layout(ack_log_name(topic, subscription))
-    except TopicMissing:
-        return False
-    return True
 
 
 def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:
@@ -261,7 +248,9 @@ class AckLog:
         )
 
     def _own(self) -> Position:
-        """Become the only producer. Raises SubscriptionBusy."""
+        """Become the only producer. If another program creates the log at this moment, wait for its segment. Raises
+        SubscriptionBusy.
+        """
         deadline = self._clock.now() + BUSY_SECONDS
         while True:
             try:
@@ -270,7 +259,10 @@ class AckLog:
                 if self._clock.now() >= deadline:
                     self.forget()
                     raise SubscriptionBusy(
-                        f"Another consumer has {self._what}.",
+                        f"Another consumer or transaction has {self._what}.",
                         advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
                     ) from error
-                self._clock.pause(0.1)
+            except TopicMissing:
+                if self._clock.now() >= deadline:
+                    raise
+            self._clock.pause(0.1)

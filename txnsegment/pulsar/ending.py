@@ -48,7 +48,7 @@ class Participants:
         self._owner, self._service_url = owner, service_url
         self._joined: list[Participant] = []
         self.prepared = False
-        """Whether acknowledgements were written into the transaction. It then takes nothing more."""
+        """Whether the commit has begun. The transaction then takes nothing more."""
 
     def join(self, participant: Participant, begun: Callable[[], TxnId]) -> None:
         """Let a consumer take part. `begun`: begins the transaction. Raises the errors of `begun` and of the consumer's log."""
@@ -68,8 +68,7 @@ class Participants:
             )
 
     def prepare(self, txn: TxnId) -> None:
-        """Let the consumers write their acknowledgements into the transaction. After that it takes no more of them."""
-        self.prepared = True
+        """Let the consumers write their acknowledgements into the transaction."""
         for one in self._joined:
             one.prepare(self._owner, txn)
 

@@ -20,11 +20,13 @@ from metadata.records.row_ranges import FIRST, Row, Rows, before
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
 from spark_txn_source.pulsar.offsets import PulsarOffset
 from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.stream import StreamReader
 from spark_txn_source.pulsar.tasks import read_task
+from spark_txn_source.pulsar.watermarks import RecordedCuts
 from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, beginning
 
 Where = str | int | datetime
@@ -64,11 +66,11 @@ def rows_before(options: Mapping[str, str], where: Where) -> tuple[dict[str, Row
     return {name: found for name, found in rows.items() if found}, offset.sent or {}
 
 
-class _HeldPlaces(Places):
+class HeldPlaces(Places):
     """The places of a topic whose unread entries a subscription holds."""
 
-    def __init__(self, client: PulsarClient, topic: str, subscription: str) -> None:
-        super().__init__(client, topic)
+    def __init__(self, client: PulsarClient, topic: str, subscription: str, recorded: RecordedCuts | None = None) -> None:
+        super().__init__(client, topic, recorded)
         self._held_by = subscription
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
@@ -85,6 +87,17 @@ class _HeldPlaces(Places):
                 if self._cursor(name) > Position(place.ledger, place.entry + 1):
                     super().check_kept({name: place})
 
+    def kept(self, starts: Mapping[str, Position]) -> dict[str, Position]:
+        """Return the starts for a read that other processes plan. They check the starts as `Places` does. So if the ledger of a
+        start is gone, the start is moved to the first entry that is kept. Raises DataLoss as `check_kept`.
+        """
+        try:
+            super().check_kept(starts)
+            return dict(starts)
+        except DataLoss:
+            self.check_kept(starts)
+        return {name: max(place, self._segment(name).before_first()) for name, place in starts.items()}
+
     def _cursor(self, segment: str) -> Position:
         """Return the position up to which the cursor has passed entries; EARLIEST: it is at the beginning of a ledger."""
         with Consumer.durable(self._client.broker_of(segment), segment, self._held_by) as consumer:
@@ -96,7 +109,23 @@ class _Reader(StreamReader):
 
     def _places(self) -> Places:
         subscription = self._options.subscription
-        return super()._places() if subscription is None else _HeldPlaces(self._client(), self._options.topic, subscription)
+        return super()._places() if subscription is None else HeldPlaces(self._client(), self._options.topic, subscription)
+
+    def _subscription(self, name: str) -> Subscription:
+        """Return the subscription, whose log of acknowledgements the consumer owns."""
+        return Subscription(self._client(), self._options.topic, name)
+
+
+def offset_after(topic: str, rows: RowsBySegment, sent: Positions) -> PulsarOffset:
+    """Return the offset from which a reader gets all rows of a topic that are not in `rows`. `sent`: see `State`."""
+    places, ended = {}, set()
+    for name, found in rows.items():
+        end = beginning(found)
+        if end >= WHOLE:
+            ended.add(name)
+        elif end > FIRST:
+            places[name] = Position(end.ledger_id, end.entry_id - 1)
+    return PulsarOffset(topic, 0, places, frozenset(ended), sent=sent)
 
 
 @dataclass(frozen=True)
@@ -122,14 +151,7 @@ class Feeding:
 
     def begin(self, rows: RowsBySegment, sent: Positions) -> None:
         """Go to the first row that is not in `rows`, and let the subscription hold all rows from there on."""
-        places, ended = {}, set()
-        for name, found in rows.items():
-            end = beginning(found)
-            if end >= WHOLE:
-                ended.add(name)
-            elif end > FIRST:
-                places[name] = Position(end.ledger_id, end.entry_id - 1)
-        self.offset = PulsarOffset(self._topic, 0, places, frozenset(ended), sent=sent)
+        self.offset = offset_after(self._topic, rows, sent)
         self._renew(columns_now(self._options))
         self._reader.hold(self.offset.to_json())
 

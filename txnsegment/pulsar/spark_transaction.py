@@ -2,42 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from metadata.common.clock import SystemClock
-from metadata.common.errors import NotAllowed, TxnConflict
+from metadata.common.errors import TxnConflict
+from metadata.common.options import option_text
+from metadata.common.service import SERVICE_URL
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits
 from spark_txn_sink.local_properties import TRANSACTION
 from spark_txn_sink.pulsar.journal import Note, Unfinished, close, merged, token
 from spark_txn_sink.pulsar.many_topics import Application, Topic
+from spark_txn_source.option_table import ENDING_TIMESTAMP, TOPIC, TOPICS
+from spark_txn_source.pulsar.option_table import ENDING_OFFSETS
+from spark_txn_source.pulsar.options import PulsarReadOptions
+from spark_txn_source.pulsar.several import parts_options
 from txnsegment.blocks import entered, left
 from txnsegment.executions import active, has_succeeded
+from txnsegment.pulsar.ack_records import RowsBySegment
+from txnsegment.pulsar.ending import Participant
+from txnsegment.pulsar.opening import full_name, owned_acks, subscription_name
+from txnsegment.pulsar.row_acks import Extent, RowsTaken, acks_of, extents, identified, topic_of
+from txnsegment.pulsar.subscriptions import PulsarSubscriptions
 from txnsegment.pulsar.transaction import PulsarTransaction
+from txnsegment.pulsar.transaction_acks import TransactionAcks
+from txnsegment.pulsar.unread import Unread, check_free, read_exactly, unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+log = logging.getLogger("txnsegment.transaction.pulsar")
+
+
 class PulsarSparkTransaction(PulsarTransaction):
-    """A Pulsar transaction over several `df.write`s into any topics. Made by `cluster.transaction()`.
+    """A Pulsar transaction over several `df.write`s into any topics, and over the acknowledgement of the rows from which these
+    writes were computed. Made by `cluster.transaction()`.
 
         with cluster.transaction(app="etl", version=7) as txn:
-            large.write.format("txnsegment").mode("append").options(**txn.options).save("large")
-            small.write.format("txnsegment").mode("append").options(**txn.options).save("small")
+            orders = txn.read(spark, "orders", subscription="etl")
+            orders.where("amount >= 20").write.format("txnsegment").mode("append").options(**txn.options).save("large")
+            orders.where("amount < 20").write.format("txnsegment").mode("append").options(**txn.options).save("small")
 
     The tasks of each write send their rows in the transaction, which nobody sees before its commit. The end of the block records
     where the rows are, and commits all of them by one request. If the block raises, or a write fails, the transaction is aborted,
     since Pulsar cannot take back a part of it. If the driver dies, the next run of the application aborts it, or its timeout does.
 
-    The transaction is open from the first use of `options` or `append` on. Writes may run in several threads of the driver. All of
-    them must be done before the block ends.
+    The transaction is open from the first `read`, `append` or use of `options` on. Writes may run in several threads of the driver.
+    All of them must be done before the block ends.
     """
 
     def __init__(self, client: PulsarClient, timeout_ms: int, bits: Callable[[], Bits], application: Application) -> None:
         super().__init__(client, timeout_ms, bits, application)
+        self._subscriptions = PulsarSubscriptions(client)
+        self._acking = threading.RLock()
+        self._joined: list[TransactionAcks] = []
+        """The acknowledgements of the subscriptions that this transaction owns."""
         self._writes: list[Note] | None = None
         """The finished writes of Spark; None before the commit."""
 
@@ -63,12 +89,103 @@ class PulsarSparkTransaction(PulsarTransaction):
         return {"serviceUrl": self._client.url, "txnStaging": mine, **({} if admin is None else {"adminUrl": admin})}
 
     def read(self, spark: SparkSession, topic: str | Sequence[str], *, subscription: str, **options: object) -> DataFrame:
-        """Refused (`_no_acknowledgements`). Read with `spark.read`, and let `app` and `version` say what was read."""
-        _no_acknowledgements("read")
+        """Read the rows of one or several topics that a subscription has not acknowledged, up to now. The commit acknowledges
+        exactly these rows.
+
+        The DataFrame returns the same rows whenever and however often Spark computes it. Each topic is read up to its own cut. The
+        subscription belongs to this transaction until the transaction ends: meanwhile no consumer and no other transaction gets
+        it. `options`: those of a batch read, without a start.
+
+        Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (a consumer, a stream or another transaction has the
+        subscription), OptionError (this includes a transaction that has ended), DataLoss, AckConflict (this transaction
+        acknowledges the rows already), or the broker's error.
+        """
+        self._check_takes("read")
+        check_free(options)
+        name = subscription_name(subscription)
+        given = {key: text for key, value in options.items() if (text := option_text(key, value)) is not None}
+        given |= {SERVICE_URL.name: self._client.url}
+        names = [full_name(topic)] if isinstance(topic, str) else [full_name(one) for one in topic]
+        given |= {TOPIC.name: names[0]} if isinstance(topic, str) else {TOPICS.name: json.dumps(names)}
+        parsed = parts_options(self._client, PulsarReadOptions.parse(given, streaming=False), names)
+        found: dict[TransactionAcks, Unread] = {}
+        with self._acks_of(sorted(parsed), name) as acks:
+            for one in acks:
+                found[one] = unread(self._client, parsed[one.topic], name, one.state())
+                one.hold(found[one].held)
+                one.check_free(found[one].rows)
+            ends = (ENDING_OFFSETS.name.lower(), ENDING_TIMESTAMP.name.lower())
+            given = {key: text for key, text in given.items() if key.lower() not in ends}
+            df = spark.read.format("txnsegment").options(**given, **read_exactly(found.values())).load()
+            for one, rows in found.items():  # nothing is acknowledged if one of the steps above raises
+                log.info("read txn=%s topic=%s to=%s subscription=%s", self.id, one.topic, rows.ends, name)
+                if rows.ends:
+                    one.claim(rows.rows, rows.sent)
+                    self.join(one)
+                elif rows.rows:
+                    one.acknowledge_now(rows.rows)
+            return df
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:
-        """Refused (`_no_acknowledgements`)."""
-        _no_acknowledgements("acknowledge_rows")
+        """Acknowledge, with the commit, the rows of a DataFrame that was read with `includeMetadata=true`, such as a micro-batch
+        in `foreachBatch`. Runs two Spark jobs: over the columns `__segment` and `__messageId`, and over the entries that have the
+        rows, which are read again. The subscription belongs to this transaction until the transaction ends, as by `read`.
+
+        Raises SchemaError (the columns are missing), AckConflict (this transaction acknowledges the rows already), and the errors
+        of `read`. The commit raises AckConflict if the subscription has acknowledged one of the rows before, unless the version of
+        the transaction was committed before.
+        """
+        self._check_takes("acknowledge")
+        name = subscription_name(subscription)
+        ids = identified(rows).persist()
+        try:
+            by_topic: dict[str, dict[str, Extent]] = {}
+            for segment, extent in extents(ids).items():
+                by_topic.setdefault(topic_of(self._client, segment), {})[segment] = extent
+            with self._acks_of(sorted(by_topic), name) as acks:
+                found: dict[TransactionAcks, RowsBySegment | RowsTaken] = {}
+                for one in acks:
+                    one.hold(tuple(by_topic[one.topic]))
+                    try:
+                        mine = acks_of(rows.sparkSession, self._client, one.topic, one.state(), ids, by_topic[one.topic])
+                    except RowsTaken as conflict:
+                        found[one] = conflict
+                        continue
+                    one.check_free(mine)
+                    found[one] = mine
+                for one, made in found.items():
+                    if isinstance(made, RowsTaken):
+                        one.refuse(made)
+                    else:
+                        one.claim(made)
+                    self.join(one)
+        finally:
+            ids.unpersist()
+
+    @contextmanager
+    def _acks_of(self, topics: Sequence[str], subscription: str) -> Iterator[list[TransactionAcks]]:
+        """Yield the acknowledgements of the subscription of each topic, which this transaction then owns. At the end of the block,
+        give those free which have not joined the transaction.
+        """
+        with self._acking:
+            made: list[TransactionAcks] = []
+            try:
+                for topic in topics:
+                    known = next((one for one in self._joined if (one.topic, one.subscription) == (topic, subscription)), None)
+                    if known is None:
+                        owned = owned_acks(self._client, self._subscriptions, topic, subscription)
+                        known = TransactionAcks(self._client, owned, topic, subscription)
+                    made.append(known)
+                yield made
+            finally:
+                for one in made:
+                    if one not in self._joined:
+                        one.close()
+
+    def join(self, participant: Participant) -> None:
+        super().join(participant)
+        if isinstance(participant, TransactionAcks) and participant not in self._joined:
+            self._joined.append(participant)
 
     def _topics(self) -> list[Topic]:
         if self._writes is None and self._opened is not None:
@@ -106,12 +223,3 @@ class PulsarSparkTransaction(PulsarTransaction):
                 raise
         else:
             self._abort_after(error)
-
-
-def _no_acknowledgements(call: str) -> NoReturn:
-    """Raise the refusal of the calls that acknowledge rows with the commit."""
-    raise NotAllowed(
-        f"{call} does not exist in a transaction of a Pulsar cluster: Spark's reads acknowledge nothing there.",
-        advice="Acknowledge the rows of cluster.consumer with ack(.., txn=txn), or read with spark.read between two positions "
-        "(startingOffsets, endingOffsets) that app and version determine, so that a repeated run reads the same rows.",
-    )

@@ -16,9 +16,10 @@ from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.owned_names import ack_log_name, has_ack_log
 from pulsar_protocol.rest import NOT_EMPTY, Refused
 from spark_txn_source.pulsar.topics import layout
-from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log, ack_log_name, has_log
+from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
@@ -94,7 +95,7 @@ class PulsarSubscriptions:
         """
         full, at = _full(topic), _checked_place(where)
         self._existing(full, name)
-        if not has_log(self._client, full, name):
+        if not has_ack_log(self._client, full, name):
             self._move(full, name, at)
             return self.describe(full, name)
         acks = ack_log(self._client.url, full, name, Clock())
@@ -110,7 +111,7 @@ class PulsarSubscriptions:
     def delete(self, topic: str, name: str) -> None:
         """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError."""
         full = _full(topic)
-        logged = has_log(self._client, full, name)
+        logged = has_ack_log(self._client, full, name)
         if not logged or name in self._names(full):  # a deletion that was interrupted leaves the log alone
             if count := self._existing(full, name):
                 raise _in_use(full, name, f"has {count} consumers, as the broker counts them")
@@ -122,6 +123,24 @@ class PulsarSubscriptions:
                 raise _in_use(full, name, "had consumers that the broker has not forgotten") from error
         if logged:
             rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
+
+    def check_unused(self, topic: str, name: str) -> None:
+        """Raise SubscriptionBusy if a stream of Spark, or another client of Pulsar, has consumers of a subscription. They would
+        acknowledge rows which `cluster.consumer` has not acknowledged.
+        """
+        if topic.startswith("topic://"):
+            count = self._names(topic).get(name)
+        else:
+            parts = [one.name for one in layout(self._client, topic).segments.values()]
+            told = [rest("cluster.subscriptions").ask("GET", f"{path_of(part)}/stats") for part in parts]
+            count = sum(len(one["subscriptions"].get(name, {}).get("consumers", ())) for one in told)
+        if count:
+            raise SubscriptionBusy(
+                f"The subscription {name!r} of {topic} has {count} consumers, as the broker counts them. They are not of "
+                "cluster.consumer or cluster.transaction.",
+                advice="Take another name. Or end the streams that have the option subscription with this name, and wait a minute: "
+                "a broker forgets a consumer a minute after its end.",
+            )
 
     def positions(self, topic: str, name: str) -> dict[str, Position] | None:
         """Return the position of a subscription in each segment; None: there is no such subscription. Raises TopicMissing,

@@ -230,6 +230,7 @@ class PulsarTransaction:
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
         recorded: dict[str, Opened] = {}
+        self._participants.prepared = True
         try:
             topics = self._topics()
             if self._application.name is not None:

@@ -24,7 +24,7 @@ from pulsar_protocol import sent_reader, whole_cuts
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.cut import Cut, Found
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import TimedOut
+from pulsar_protocol.errors import TimedOut, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Layout, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
 from pulsar_protocol.sent_log import Sent, encode, log_name
@@ -206,6 +206,8 @@ class World:
     # --- what a reader can ask --------------------------------------------------------------------------------------------
 
     def layout(self, topic: str) -> Layout:
+        if topic not in self.lines:
+            raise TopicMissing(f"There is no topic {topic}.")
         self.moves()
         found = [one for one in self.lines[topic] if not one.deleted]
         return Layout(

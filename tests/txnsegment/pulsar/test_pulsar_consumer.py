@@ -359,7 +359,7 @@ def test_a_commit_with_an_unknown_outcome_is_resolved(
 
 def test_a_second_consumer_is_refused(cluster: PulsarCluster, topic: str, pulsar: str) -> None:
     with cluster.consumer(topic, "s", start="earliest"), open_pulsar(pulsar, None) as another:
-        with pytest.raises(SubscriptionBusy, match=f"Another consumer has the subscription 's' of {topic}"):
+        with pytest.raises(SubscriptionBusy, match=f"Another consumer or transaction has the subscription 's' of {topic}"):
             another.consumer(topic, "s")
         with another.consumer(topic, "t", start="earliest"):
             pass

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from conformance.harness.spark_start import spark_environment
 from conformance.pulsar_server import PulsarBroker
-from metadata.common.errors import NotAllowed, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
+from metadata.common.errors import OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, TransactionEnded
 from pulsar_protocol.layout import Position
@@ -356,15 +356,9 @@ def test_a_commit_of_a_version_whose_reply_is_lost_can_be_asked_for_again(
 
 
 @pulsar_only
-def test_acknowledgements_blocks_and_options_that_do_not_fit_are_refused(cluster: PulsarCluster, names: tuple[str, str]) -> None:
-    with cluster.transaction() as txn:
-        with pytest.raises(NotAllowed, match="reads acknowledge nothing there") as refused:
-            txn.read(None, names[0], subscription="s")  # type: ignore[arg-type]
-        assert "startingOffsets" in refused.value.advice
-        with pytest.raises(NotAllowed):
-            txn.acknowledge_rows(None, subscription="s")  # type: ignore[arg-type]
-        with pytest.raises(TxnConflict, match="do not nest"), cluster.transaction():
-            pass
+def test_blocks_and_options_that_do_not_fit_are_refused(cluster: PulsarCluster) -> None:
+    with cluster.transaction(), pytest.raises(TxnConflict, match="do not nest"), cluster.transaction():
+        pass
     with pytest.raises(OptionError, match="version is given without app"):
         cluster.transaction(version=1)
     with pytest.raises(OptionError, match="no namespace"):

@@ -1,0 +1,125 @@
+"""`TransactionAcks`: the acknowledgements that one transaction of a Spark program has for one subscription of a topic."""
+
+from __future__ import annotations
+
+import logging
+
+from ledgers.errors import TxnSegmentError
+from metadata.common.errors import AckConflict
+from metadata.records.row_ranges import FIRST, NONE, common
+from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.cut import Segment
+from pulsar_protocol.layout import Position
+from pulsar_protocol.subscription import Subscription, all_but
+from spark_txn_sink.pulsar.log_records import Outcome
+from spark_txn_source.pulsar.asking import each
+from spark_txn_source.pulsar.topics import layout
+from txnsegment.pulsar.ack_log import CHECKPOINT_EVERY, AckLog
+from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State, beginning, joined
+from txnsegment.pulsar.ending import Owner
+
+log = logging.getLogger("txnsegment.transaction.pulsar")
+
+
+class TransactionAcks:
+    """A `Participant`: it takes part in the commit of its transaction. It owns the log of the subscription, as a consumer does,
+    from its making to the end of the transaction. So the subscription has no other reader in this time, and what is unacknowledged
+    stays so. After the commit the cursors of the broker follow.
+    """
+
+    def __init__(self, client: PulsarClient, acks: AckLog, topic: str, subscription: str) -> None:
+        """`acks`: the log of the subscription, which exists in it. This object closes it."""
+        self._client, self._acks = client, acks
+        self.service_url = client.url
+        self.topic, self.subscription = topic, subscription
+        self._cursors = Subscription(client, topic, subscription)
+        self._claimed: RowsBySegment = {}
+        self._sent: Positions | None = None
+        self._conflict: AckConflict | None = None
+        self._closed = False
+
+    def state(self) -> State:
+        """Return what is acknowledged. Raises TakenOver, SubscriptionBusy, the broker's error."""
+        return self._acks.state()
+
+    def hold(self, segments: tuple[str, ...]) -> None:
+        """Let the subscription keep the unread entries of these segments from retention."""
+        self._cursors.hold([*segments])
+
+    def check_free(self, rows: RowsBySegment) -> None:
+        """Raise AckConflict if this transaction acknowledges some of the rows already."""
+        for segment, found in rows.items():
+            for row, _ in common(found, self._claimed.get(segment, NONE))[:1]:
+                raise AckConflict(
+                    f"The transaction acknowledges rows of {segment} from {':'.join(map(str, row))} on already, for the "
+                    f"subscription {self.subscription!r} of {self.topic}.",
+                    advice="Read a subscription once in a transaction, and acknowledge each row once.",
+                )
+
+    def claim(self, rows: RowsBySegment, sent: Positions | None = None) -> None:
+        """Acknowledge rows with the commit. They must be free (`check_free`). `sent`: see `State`, if all rows are read."""
+        self._claimed = joined(self._claimed, rows)
+        self._sent = sent
+
+    def refuse(self, conflict: AckConflict) -> None:
+        """Let the commit raise this error, unless the version of the transaction was committed before. (If it was, its
+        acknowledgements were committed with it, and the repetition commits nothing.)
+        """
+        self._conflict = self._conflict or conflict
+
+    def acknowledge_now(self, rows: RowsBySegment) -> None:
+        """Acknowledge positions that have no rows, without a transaction, and let the cursors follow."""
+        self._acks.acknowledge(rows)
+        self._settle(rows)
+
+    # --- the transaction calls these ---
+
+    def begun(self, txn: TxnId) -> None:
+        self._acks.begin(txn)
+
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
+        if self._conflict is not None:
+            raise self._conflict
+        self._acks.prepare(txn, self._claimed)
+
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: Outcome | None) -> None:
+        """Take note of how the transaction ended, and give the subscription free."""
+        try:
+            if txn is not None:
+                self._acks.ended(txn, self._claimed, outcome)
+            if outcome == "committed":
+                self._settle(self._claimed)
+        finally:
+            self.close()
+
+    def _settle(self, rows: RowsBySegment) -> None:
+        """Let the cursors follow. An error is only logged, because the log has the acknowledgements. A later transaction or
+        consumer of the subscription moves the cursors.
+        """
+        try:
+            self._follow(rows)
+        except TxnSegmentError as error:
+            log.warning("the cursors of %s of %s were not moved: %s", self.subscription, self.topic, error.message)
+
+    def _follow(self, rows: RowsBySegment) -> None:
+        """Let the cursors follow the acknowledgements in the segments of `rows`, and write a checkpoint into the log if one is due.
+        With a checkpoint the cursors follow in all segments, also if an earlier program was killed before it moved them.
+        """
+        state = self._acks.state()
+        names = {one.name for one in layout(self._client, self.topic).segments.values()}
+        due = state.records >= CHECKPOINT_EVERY
+        ends = {name: beginning(state.rows.get(name, NONE)) for name in (names if due else names & rows.keys())}
+        places = {name: Position(end.ledger_id, end.entry_id - 1) for name, end in ends.items() if FIRST < end < WHOLE}
+        places = {name: all_but(place) for name, place in places.items() if place.entry >= 0}
+        whole = [name for name, end in ends.items() if end >= WHOLE]
+        places |= each(whole, lambda name: Segment(self._client, name).last())
+        self._cursors.acknowledge(places)
+        kept = {name: found for name, found in state.rows.items() if name in names or beginning(found) < WHOLE}
+        self._acks.checkpoint(kept, state.sent if self._sent is None else self._sent)
+
+    def close(self) -> None:
+        """Give the subscription free. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._cursors.close()
+            self._acks.close()
