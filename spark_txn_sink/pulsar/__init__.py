@@ -6,6 +6,10 @@ rows           how rows become messages, by the schema of the topic
 sending        the work of a task: it routes rows, sends entries and reports
 attempts       which attempt of a task may send rows
 control        the rules of the control topic. Pure
+log_records    the bytes of the records of logs of one owner, and the error for damaged ones. Pure
+owned_log      a log of one owner: a topic of one segment that only one producer writes
+resolving      reads a log of one owner, and finds out how the transactions of earlier owners ended
+work           what one commit makes visible, and the interface to the control topic
 committing     the driver's steps from the reports of the tasks to the end of the transaction
 journal        tells the program of a transaction over several topics which of its writes have begun and ended
 many_topics    the end of a transaction over several topics, also of one without Spark
