@@ -109,7 +109,7 @@ test: venv lint  ## lint, then all tests but those of make pulsar
 .PHONY: pulsar
 pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)
 	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m pulsar $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "pulsar and not chaos" $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)
@@ -164,8 +164,9 @@ chaos: venv power  ## power cuts, SIGKILL at every store call on SQLite and ZooK
 	$(BIN)/python -m conformance.scenarios $(CHAOS_ARGS)
 
 .PHONY: pulsar-chaos
-pulsar-chaos: venv  ## kill drivers and the broker of a Pulsar stream, split its segments, eight writers (long; PULSAR_CHAOS_ARGS=--help)
+pulsar-chaos: venv  ## kill Spark programs and the broker of a Pulsar stream, split segments, eight writers (long; PULSAR_CHAOS_ARGS=--help)
 	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
+	$(BIN)/python -m pytest -m chaos && \
 	$(BIN)/python -m conformance.pulsar_chaos $(PULSAR_CHAOS_ARGS)
 
 .PHONY: surface
