@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from conformance.cli_servers import Data, data_folder, stopped
-from conformance.pulsar_jars import VERSION
-from conformance.pulsar_server import PulsarBroker
 
 app = typer.Typer(no_args_is_help=True, help="A Pulsar 5 broker for development, on this machine only.")
 
@@ -25,6 +23,9 @@ def start(
     data: Data = None,
 ) -> None:
     """Start one broker, with its bookie and ZooKeeper, and keep it until SIGTERM or SIGINT. Maven downloads the jars once."""
+    from conformance.pulsar_jars import VERSION  # imported late, because no other command needs it
+    from conformance.pulsar_server import PulsarBroker  # imported late for the same reason
+
     stop = stopped()
     with data_folder(data, "pulsar") as folder:
         typer.echo(f"Pulsar {VERSION} starts, which takes some 20 s; the first start on a machine downloads 230 MB.")

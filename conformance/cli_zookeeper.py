@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from conformance.cli_servers import Data, data_folder, stopped
-from conformance.servers import ZooKeeperServer
 
 app = typer.Typer(no_args_is_help=True, help="A ZooKeeper server for development, on this machine only.")
 
@@ -23,6 +22,8 @@ def start(
     data: Data = None,
 ) -> None:
     """Start one server and keep it until SIGTERM or SIGINT."""
+    from conformance.zookeeper_server import ZooKeeperServer  # imported late, because no other command needs it
+
     stop = stopped()
     with data_folder(data, "zookeeper") as folder, ZooKeeperServer(folder, port=port or None) as server:
         typer.echo(f"ZooKeeper serves on {server.hosts}; its data is in {folder}.")

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from conformance.class_archive import IN_PLACE, archive_folder, fingerprint
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import marked
 from conformance.server_clock import shifted
@@ -40,13 +41,36 @@ def zookeeper_classpath() -> str:
     """Return the class path of a server: those jars of the installed pyspark that a server needs. Raises ConfigurationError if
     ZooKeeper is not among them. With all 280 jars of pyspark, the start of a server would take 1.5 times as long.
     """
+    return os.pathsep.join(map(str, _jars()))
+
+
+def _jars() -> list[Path]:
     import pyspark
 
     folder = Path(pyspark.__file__).parent / "jars"
     jars = sorted(folder.glob("*.jar"))
     if not any(re.match(r"zookeeper-\d", jar.name) for jar in jars):
         raise ConfigurationError(f"There is no ZooKeeper in {folder}.", advice="Install pyspark 4.2 or newer from PyPI.")
-    return os.pathsep.join(str(jar) for jar in jars if jar.name.startswith(NEEDED))
+    return [jar for jar in jars if jar.name.startswith(NEEDED)]
+
+
+def zookeeper_archive() -> Path:
+    """Return the path of the archive of a server's classes, for this Java and this pyspark. The archive may not exist: only tests
+    make it (`conformance.harness.zookeeper_classes`).
+    """
+    return _archives() / f"{fingerprint(_jars())}.jsa"
+
+
+def _archives() -> Path:
+    return archive_folder("zookeeper-classes")
+
+
+def archive_options() -> list[str]:
+    """Return the Java options to start with the archive, or no options if there is no archive for this Java and this pyspark."""
+    if not _archives().is_dir():  # so a user's server does not ask Java for its version
+        return []
+    archive = zookeeper_archive()
+    return [*IN_PLACE, f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 class ZooKeeperServer:
@@ -104,10 +128,11 @@ class ZooKeeperServer:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         if self._member is not None:
             (data / "myid").write_text(f"{self._member}\n")
-        classpath, java_options = zookeeper_classpath(), list(self._java_options)
+        classpath, java_options = zookeeper_classpath(), [*archive_options(), *self._java_options]
         if self.clock_off:
             clock, option = shifted(self.folder, self.clock_off)
-            classpath, java_options = f"{clock}{os.pathsep}{classpath}", [*java_options, option]
+            # The archive does not fit this class path.
+            classpath, java_options = f"{clock}{os.pathsep}{classpath}", [*self._java_options, option]
         main = "ZooKeeperServerMain" if self._member is None else "quorum.QuorumPeerMain"
         with (self.folder / "server.log").open("ab") as out:
             self._process = subprocess.Popen(
@@ -167,15 +192,15 @@ class ZooKeeperServer:
             raise
         return self
 
-    def stop(self) -> None:
-        """End the server with SIGTERM, and after a time limit with SIGKILL. Its data stays, and `start` uses it again."""
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End the server with SIGTERM, and after this number of seconds with SIGKILL. Its data stays, and `start` uses it again."""
         process, self._process = self._process, None
         if process is None:
             return
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -14,14 +14,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from ledgers.extents import within
-from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.model import TARGET_BYTES, CompactedPart, Ledger, Part
 from ledgers.part_reader import read_part
 from ledgers.part_writer import PartWriter
 from ledgers.snapshot_changes import Place, place
 from ledgers.storage import LedgerStorage
 
-TARGET_BYTES = 128 << 20
-"""Approximate size of a compacted file."""
 MOST_PARTS = 65_536
 """Maximum number of parts in one merge; it bounds memory."""
 GROUP_BYTES = 16 << 20

@@ -7,6 +7,8 @@ from functools import cached_property
 
 UNASSIGNED = -1
 """The schema id of a staged part. The commit replaces it by the id of the topic's evolved schema."""
+TARGET_BYTES = 128 << 20
+"""Approximate size of a compacted file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from conformance.harness.zookeeper_classes import make_archive
 from conformance.servers import PulsarBroker, ZooKeeperServer
 from txnsegment import Cluster, connect
 
@@ -91,6 +92,7 @@ def cluster(url: str) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """A real ZooKeeper server for all tests of a process. Each test uses its own chroot."""
+    make_archive()
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from ledgers.compaction import TARGET_BYTES, Policy
+from ledgers.compaction import Policy
+from ledgers.model import TARGET_BYTES
 from metadata.client.client import Client, client
 from metadata.client.passes import sweep_pass
 from metadata.cluster.cluster import open_cluster

@@ -11,26 +11,18 @@ Spark's archive of its sources (`workers/sitecustomize`, `workers/warm`).
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
+from conformance.class_archive import IN_PLACE, archive_folder, fingerprint, keep
 from conformance.harness.spark_classes import CLASS_PATH
 from metadata.common.errors import ConfigurationError
-from txnsegment.java import find_java
 
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection."""
-
-IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
-"""Java options to map the archive at the address that is stored in it. Otherwise Java chooses an address at random and writes new
-addresses into all of the archive at each start, which takes 0.1 s of processor time.
-"""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
@@ -58,7 +50,7 @@ def spark_environment(*, warm: bool = False) -> dict[str, str]:
         **({"TXNSEGMENT_WARM_PYTHON": "1"} if warm else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
-        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {IN_PLACE} -XX:SharedArchiveFile={archive}",
+        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {' '.join(IN_PLACE)} -XX:SharedArchiveFile={archive}",
         "PYTHONPATH": os.pathsep.join(paths),
         "OPENBLAS_NUM_THREADS": "1",  # numpy's linear algebra would start a thread for each core in each Python process
     }
@@ -76,24 +68,12 @@ def class_archive() -> Path:
     """Return the path of the archive of Spark's classes, for this Java and this pyspark. The first call on a machine makes the
     archive, which takes some 20 s of processor time. Raises ConfigurationError if the archive cannot be made.
     """
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / f"{_fingerprint()}.jsa"
-    if archive.exists():
-        return archive
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive.exists():
-            _configuration(archive).mkdir(exist_ok=True)
-            _make(archive)
+    import pyspark
+
+    jars = list((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    archive = archive_folder("spark-classes") / f"{fingerprint(jars)}.jsa"
+    keep(archive, lambda made: _make(archive, made))
     return archive
-
-
-def _folder() -> Path:
-    """Return the folder of the archive: in the virtual environment, else in the user's cache. Other users can write to neither."""
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "spark-classes"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnsegment" / "spark-classes"
 
 
 def _configuration(archive: Path) -> Path:
@@ -107,42 +87,26 @@ def _class_path(archive: Path) -> Path:
     return archive.with_suffix(".classpath")
 
 
-def _fingerprint() -> str:
-    """Return a digest of Java's version and of the jars. Java refuses an archive made by another version or from other jars."""
-    import pyspark
-
-    plain = {k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"}  # `java -version` would print these options, too
-    version = subprocess.run([str(find_java()), "-version"], env=plain, capture_output=True, text=True, check=True).stderr
-    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars(Path(pyspark.__file__).parent))
-    return hashlib.sha256(repr((version, pyspark.__file__, jars)).encode()).hexdigest()[:16]
-
-
-def _jars(home: Path) -> list[Path]:
-    return list((home / "jars").glob("*.jar"))
-
-
-def _make(archive: Path) -> None:
-    """Run the job `conformance.harness.spark_classes` and store the classes that it loads. Raises ConfigurationError."""
-    with tempfile.TemporaryDirectory(prefix="txnsegment-spark-classes-") as folder:
-        made = Path(folder) / archive.name
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "TXNSEGMENT_"))},
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_CONF_DIR": str(_configuration(archive)),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "JDK_JAVA_OPTIONS": f"{SMALL_JVM} -XX:ArchiveClassesAtExit={made}",
-        }
-        command = [sys.executable, "-m", "conformance.harness.spark_classes", folder]
-        ran = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+def _make(archive: Path, made: Path) -> None:
+    """Run the job `conformance.harness.spark_classes` and store the classes that it loads in the file `made`, and their class path
+    beside the archive. Raises ConfigurationError.
+    """
+    _configuration(archive).mkdir(exist_ok=True)
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "TXNSEGMENT_"))},
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(_configuration(archive)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} -XX:ArchiveClassesAtExit={made}",
+    }
+    command = [sys.executable, "-m", "conformance.harness.spark_classes", str(made.parent)]
+    ran = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    if ran.returncode != 0 or not made.exists():
+        raise ConfigurationError(
+            f"{' '.join(command)} left no archive of Spark's classes: {ran.stdout[-2000:]}{ran.stderr[-2000:]}",
+            advice="Run it by hand; it needs Java 17 or newer.",
         )
-        if ran.returncode != 0 or not made.exists():
-            raise ConfigurationError(
-                f"{' '.join(command)} left no archive of Spark's classes: {ran.stdout[-2000:]}{ran.stderr[-2000:]}",
-                advice="Run it by hand; it needs Java 17 or newer.",
-            )
-        _class_path(archive).write_bytes((Path(folder) / CLASS_PATH).read_bytes())
-        partial = archive.with_suffix(".partial")
-        partial.write_bytes(made.read_bytes())
-        partial.rename(archive)
+    _class_path(archive).write_bytes((made.parent / CLASS_PATH).read_bytes())

@@ -17,7 +17,8 @@ from conformance.scripts.names import segment
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Work, World
 from conformance.simulator.store.origins import joined
-from ledgers.compaction import TARGET_BYTES, Policy
+from ledgers.compaction import Policy
+from ledgers.model import TARGET_BYTES
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.trimming import Trimmer
 from metadata.records.names import topic_name

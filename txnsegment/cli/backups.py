@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from txnsegment.backup import restore as restore_backup
 from txnsegment.cli.operations import duration
 from txnsegment.cli.shown import AsJson, ServiceUrl, given_url, moment, opened, say, show_json, size
 
@@ -44,6 +43,8 @@ def restore(
     """Restore a cluster from a backup into an empty folder or chroot (--service-url). The restored cluster takes over the ledgers
     of the old cluster.
     """
+    from txnsegment.backup import restore as restore_backup  # imported late, because pyarrow takes long to load
+
     made = restore_backup(file, given_url(context, service_url), ledgers=ledgers)
     if json:
         show_json(made)

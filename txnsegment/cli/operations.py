@@ -9,21 +9,14 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.text import Text
 
 from ledgers.plain_text import shown
-from metadata.cluster.cluster import open_cluster
-from metadata.cluster.cluster import take_over as take_over_root
 from metadata.common.errors import ConfigurationError, OptionError
 from metadata.common.options import integer
-from metadata.maintenance.sweeper import SweepReport
-from metadata.records.cluster_records import Settings
-from metadata.records.json_records import why
-from txnsegment import doctor as examination
 from txnsegment.cli.shown import (
     AsJson,
     PlainFormatter,
@@ -37,7 +30,10 @@ from txnsegment.cli.shown import (
     show_table,
     size,
 )
-from txnsegment.sweeping import metrics_served, sweep_until
+
+if TYPE_CHECKING:
+    from metadata.maintenance.sweeper import SweepReport
+    from metadata.records.cluster_records import Settings
 
 _EVERY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -64,6 +60,9 @@ def init(
     With --take-over: make this store the owner of its cluster's ledgers, in place of the store that owns them now. The other
     store cannot be used any more; stop its processes first.
     """
+    from metadata.cluster.cluster import open_cluster  # imported late, because pydantic takes long to load
+    from metadata.cluster.cluster import take_over as take_over_root  # imported late for the same reason
+
     wanted = parse_settings(settings or [])
     if take_over:
         if ledgers is not None or settings:
@@ -91,6 +90,11 @@ def parse_settings(given: Sequence[str]) -> Settings:
 
     Raises OptionError for an unknown key (with the nearest known one), an invalid value, and values that exclude each other.
     """
+    from pydantic import ValidationError  # imported late, because it takes long to load
+
+    from metadata.records.cluster_records import Settings  # imported late for the same reason
+    from metadata.records.json_records import why  # imported late for the same reason
+
     names = {alias.lower(): name for name in Settings.model_fields for alias in (name, _alias(name))}
     values: dict[str, int] = {}
     for pair in given:
@@ -133,6 +137,8 @@ def sweep(
         return
     if once:
         raise OptionError("--once and --every exclude each other.", advice="Give one of the two.")
+    from txnsegment.sweeping import metrics_served, sweep_until  # imported late, because only this command serves metrics
+
     seconds = duration("--every", every)
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
@@ -199,11 +205,11 @@ def verify(
         raise typer.Exit(1)
 
 
-_STYLES = {examination.Health.OK: "green", examination.Health.WARN: "yellow", examination.Health.FAIL: "bold red"}
-
-
 def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl = None) -> None:
     """Check Java, Spark, store, storage, clock and stuck transactions. Exit code 1 if a check fails."""
+    from txnsegment import doctor as examination  # imported late, because no other command needs it
+
+    styles = {examination.Health.OK: "green", examination.Health.WARN: "yellow", examination.Health.FAIL: "bold red"}
     found = []
     for finding in examination.examine(given_url(context, service_url)):
         found.append(finding)
@@ -211,7 +217,7 @@ def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl
             step = f"\n{'':18}{finding.next_step}" if finding.next_step else ""
             console().print(
                 Text.assemble(
-                    (f"{finding.health:<5}", _STYLES[finding.health]),
+                    (f"{finding.health:<5}", styles[finding.health]),
                     f"{finding.check:<13}{shown(finding.message + step, lines=True)}",
                 )
             )
@@ -222,6 +228,8 @@ def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl
 
 
 def _alias(name: str) -> str:
+    from metadata.records.cluster_records import Settings  # imported late, because pydantic takes long to load
+
     return Settings.model_fields[name].alias or name
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ledgers.json_text import read_json
 from metadata.common.errors import OptionError, SchemaError
 from txnsegment.cli.shown import AsJson, ServiceUrl, as_json_text, moment, opened, say, show_facts, show_json, show_table
-from txnsegment.topics import SchemaDescription
+
+if TYPE_CHECKING:
+    from txnsegment.topics import SchemaDescription
 
 
 def schema(

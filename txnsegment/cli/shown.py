@@ -9,17 +9,18 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pyspark.sql.types import DataType
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ledgers import plain_text
 from metadata.common.errors import TxnSegmentError
-from txnsegment.cluster import Cluster, cluster_at
+
+if TYPE_CHECKING:
+    from txnsegment.cluster import Cluster
 
 ServiceUrl = Annotated[
     str | None,
@@ -33,6 +34,8 @@ def opened(context: typer.Context, service_url: str | None, *, create: bool = Fa
     create a missing embedded cluster. Only `topics create` does so. For other commands a mistyped URL would look like an empty
     cluster.
     """
+    from txnsegment.cluster import cluster_at  # imported late, because pyspark and pydantic take long to load
+
     return cluster_at(given_url(context, service_url), create=create)
 
 
@@ -78,6 +81,8 @@ def as_json(value: object) -> Any:
     """Return a value in the form that JSON can represent. A dataclass becomes an object with camelCase names (as in the records),
     and a Spark type becomes Spark's JSON.
     """
+    from pyspark.sql.types import DataType  # imported late, because it takes long to load
+
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {_camel(f.name): as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, DataType):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ledgers.compaction import TARGET_BYTES
+from ledgers.model import TARGET_BYTES
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, size
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metadata.common.errors import OptionError
 from metadata.common.option_times import timestamp_ms
-from metadata.read.backlog import Lag
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_facts, show_json, show_table
-from txnsegment.subscriptions import Where
+
+if TYPE_CHECKING:
+    from metadata.read.backlog import Lag
+    from txnsegment.subscriptions import Where
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek and delete subscriptions.")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from metadata.common.errors import OptionError
-from txnsegment import lineage
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, say, show_facts, show_json, show_table
-from txnsegment.retention import FIELDS as RETAINED
-from txnsegment.topics import PersistentDescription, TopicDescription
+
+if TYPE_CHECKING:
+    from txnsegment.topics import TopicDescription
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
 
@@ -35,6 +35,8 @@ def create(
     service_url: ServiceUrl = None,
 ) -> None:
     """Create a topic."""
+    from txnsegment.topics import PersistentDescription  # imported late, because pyarrow and pyspark take long to load
+
     with opened(context, service_url, create=True) as cluster:
         made = cluster.topics.create(name, segments=segments, key=key, schema=schema)
     if isinstance(made, PersistentDescription):
@@ -69,6 +71,9 @@ def describe(
     service_url: ServiceUrl = None,
 ) -> None:
     """Show a topic: its key, schema, and segments with their parents and children."""
+    from txnsegment import lineage  # imported late, because pyarrow and pyspark take long to load
+    from txnsegment.topics import PersistentDescription  # imported late for the same reason
+
     with opened(context, service_url) as cluster:
         topic = cluster.topics.describe(name)
     if svg is not None and isinstance(topic, PersistentDescription):
@@ -232,6 +237,8 @@ def retention(
     service_url: ServiceUrl = None,
 ) -> None:
     """Show or set a retention policy. A topic without a policy of its own has its namespace's; without any, all rows are kept."""
+    from txnsegment.retention import FIELDS  # imported late, because pyarrow and pyspark take long to load
+
     given = (keep, keep_bytes, despite_subscriptions, compact_files)
     with opened(context, service_url) as cluster:
         if clear:
@@ -247,7 +254,7 @@ def retention(
             )
         else:
             found = cluster.retention.get(name)
-    kept = found.model_dump(by_alias=True, include=set(RETAINED))
+    kept = found.model_dump(by_alias=True, include=set(FIELDS))
     if json:
         show_json(kept)
         return
@@ -299,6 +306,8 @@ def scaling(
 
 
 def _active(topic: TopicDescription) -> int | None:
+    from txnsegment.topics import PersistentDescription  # imported late, because pyarrow and pyspark take long to load
+
     return None if isinstance(topic, PersistentDescription) else sum(s.sealed_ms is None for s in topic.segments)
 
 

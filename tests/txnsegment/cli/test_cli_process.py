@@ -46,6 +46,30 @@ def test_the_command_line_works_from_a_program(url: str) -> None:
     assert run("--version").stdout.startswith("txnsegment 0.")
 
 
+SLOW = ["numpy", "pandas", "pyarrow", "pyspark", "prometheus_client", "kazoo", "google.protobuf"]
+"""Packages that take most of a second of processor time to load. The commands that need them import them late."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["--version"], [*SLOW, "pydantic"]),
+        (["--help"], [*SLOW, "pydantic"]),
+        (["topics", "--help"], SLOW),  # typer itself loads pydantic to build a command's options
+        (["pulsar", "start", "--help"], SLOW),
+    ],
+)
+def test_a_command_that_opens_no_cluster_loads_no_slow_package(arguments: list[str], unneeded: list[str]) -> None:
+    code = (
+        "import atexit, sys; from txnsegment.cli.main import main\n"
+        "atexit.register(lambda: print([m for m in %r if m in sys.modules]))\n"
+        "sys.argv[1:] = %r; main()"
+    )
+    words = [sys.executable, "-c", code % (unneeded, arguments)]
+    ran = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout.splitlines()[-1:]) == (0, ["[]"]), ran.stderr
+
+
 @contextmanager
 def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     """Start a command that runs until it is stopped. At the end of the block the command gets SIGTERM. A command that got SIGKILL
