@@ -88,10 +88,10 @@ lint: venv  ## check style, formatting, types and import rules
 	$(BIN)/lint-imports
 
 # Tests that need no Spark, no ZooKeeper and no other process: rules, records, golden scripts, files, options, hostile input.
-PURE := tests/scripts $(filter-out %_processes.py,$(wildcard tests/ledgers/test_*.py)) tests/conformance/history tests/spark_txn_source/test_reading_rules.py \
+PURE := tests/scripts $(filter-out %_processes.py,$(wildcard tests/ledgers/test_*.py tests/metadata/common/test_*.py)) tests/conformance/history tests/spark_txn_source/test_reading_rules.py \
   $(addprefix tests/spark_txn_source/test_,options_page.py option_values.py source_options.py) \
   tests/spark_txn_sink/test_sink_options.py tests/metadata/store/test_memory.py tests/pulsar/test_captured_records.py \
-  $(addprefix tests/metadata/,common cursors log read records rules maintenance/test_scaling.py maintenance/test_sweeping.py \
+  $(addprefix tests/metadata/,cursors log read records rules maintenance/test_scaling.py maintenance/test_sweeping.py \
   maintenance/test_torn_trims.py maintenance/test_trimming.py cluster/test_elapsed.py topics \
   write/test_round_trips.py instream/test_instream_rules.py)
 
