@@ -30,7 +30,7 @@ from pulsar_protocol.errors import (
 )
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
-from pulsar_protocol.retries import Pauses, growing, repeat
+from pulsar_protocol.retries import Pauses, growing, passes, repeat
 
 Access = Literal["shared", "exclusive", "fencing"]
 _ACCESS: Final[dict[Access, int]] = {"shared": 0, "exclusive": 1, "fencing": 3}
@@ -273,4 +273,10 @@ def open_shared(
     """Return a producer with shared access. While a broker seals or moves a segment, it refuses every producer as Retriable. So the
     producer is asked for again, for at most `seconds`, until the broker says what the segment is. Raises as `Producer`.
     """
-    return repeat(lambda _: Producer(client, topic, schema=schema), seconds, pauses=pauses, stop=threading.Event())
+    return repeat(
+        lambda _: Producer(client, topic, schema=schema),
+        seconds,
+        pauses=pauses,
+        stop=threading.Event(),
+        when=lambda error: passes(error) and not client.closed,
+    )

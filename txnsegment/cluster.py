@@ -71,6 +71,7 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self.client = client
         """The internal client. It is not part of the stable interface."""
+        _ = client.coordinator  # imported now: a process that is forked while another thread imports could not use it
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)

@@ -294,9 +294,9 @@ class Committer:
         if txn is None and self._state is not None:
             self._state = after(self._state, record)
 
-    def _end(self, work: Work, found_done: Callable[[], bool] | None) -> None:
-        """Commit the transaction. `found_done`: returns whether the control topic has the `done` of this transaction. It is called
-        if the coordinator does not know the transaction. None: the write has no application. Raises OutcomeUnknown, and
+    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
+        """Commit the transaction. `found_done`: see `_found_done`. It is called if the coordinator does not know the transaction.
+        None: the write has no application. Raises OutcomeUnknown, and
         TransactionEnded if the transaction is not committed.
         """
         deadline, asked = self._now() + self._patience, False
@@ -305,10 +305,15 @@ class Committer:
                 return self._control.end(work.txn, commit=True)
             except TransactionEnded as error:
                 forgotten = error.code == TRANSACTION_NOT_FOUND
-                if forgotten and found_done is not None and found_done():
+                try:
+                    found = found_done() if forgotten and found_done is not None else None
+                except PulsarError as second:
+                    self._forget()
+                    raise self._unknown(work, second, found_done) from error
+                if found:
                     return
                 self._forget()
-                if forgotten and found_done is None and asked:
+                if forgotten and found is None and asked:
                     raise self._unknown(work, error, found_done) from error
                 raise
             except PulsarError as error:  # also one that does not pass: an earlier request may have committed
@@ -329,10 +334,14 @@ class Committer:
             else f"Look for its rows before you write it again: a write without {work.words.app} is written again by a repetition.",
         )
 
-    def _found_done(self, work: Work) -> bool:
-        """Return whether the control topic has the `done` of a transaction that its coordinator does not know."""
-        last = self._take(work, self._now() + self._patience).last
-        return last is not None and last.txn == work.txn
+    def _found_done(self, work: Work) -> bool | None:
+        """Return whether the control topic has the `done` of a transaction that its coordinator does not know. None: a successor
+        has taken over, and its checkpoint may have replaced the `done`.
+        """
+        state = self._take(work, self._now() + self._patience)
+        if work.txn in self._committed or (state.last is not None and state.last.txn == work.txn):
+            return True
+        return None if state.replaced(work.run) else False
 
     def _end_strays(self, work: Work) -> None:
         """Abort the transactions that earlier drivers opened and for which they wrote no `begin`. They cannot commit, but their

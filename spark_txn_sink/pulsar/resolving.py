@@ -116,7 +116,7 @@ class Replay(Protocol[Taken]):
 
     @property
     def replaced(self) -> bool:
-        """Whether a later owner has taken over. If so, the read ends."""
+        """Whether a later owner has taken over. If so, this owner resolves nothing."""
 
 
 Rules = TypeVar("Rules", bound=Replay[Any])

@@ -47,8 +47,6 @@ class Participants:
     def __init__(self, owner: Owner, service_url: str) -> None:
         self._owner, self._service_url = owner, service_url
         self._joined: list[Participant] = []
-        self.prepared = False
-        """Whether the commit has begun. The transaction then takes nothing more."""
 
     def join(self, participant: Participant, begun: Callable[[], TxnId]) -> None:
         """Let a consumer take part. `begun`: begins the transaction. Raises the errors of `begun` and of the consumer's log."""
@@ -162,9 +160,10 @@ class VersionEnd:
             error.add_note(f"The control topic of the application {self._application.name} could not be read: {second.message}")
             return
         raise Fenced(
-            f"Another program of the application {self._application.name} has committed version {self._application.version}, and "
-            f"has aborted the Pulsar transaction {self._txn.text}.",
-            advice="Nothing of this transaction is visible. Let only one program at a time use an app.",
+            f"The Pulsar transaction {self._txn.text} has ended, and version {self._application.version} of the application "
+            f"{self._application.name} is committed by another transaction.",
+            advice="Nothing of this transaction is visible. If it repeats a committed version, it has nothing to do. If another "
+            "program uses the app, let only one program at a time use it.",
         ) from error
 
     def __enter__(self) -> Self:

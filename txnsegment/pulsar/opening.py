@@ -88,6 +88,7 @@ def owned_acks(
     try:
         if not has_ack_log(client, topic, name):
             rest(f"The first consumer of the subscription {name!r} of {topic}")
+            subscriptions.check_unused(topic, name)  # before the log is created, because a stream refuses a subscription with a log
             if start is None and subscriptions.positions(topic, name) is None:
                 raise _missing(topic, name)
         if not acks.state().exists:

@@ -214,6 +214,11 @@ class PulsarSparkTransaction(PulsarTransaction):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         left(self)
         if self._ended:
+            if error is None and self._failed is not None and self._committed is None:
+                raise TxnConflict(
+                    f"The transaction {self.id or ''} was aborted within its block, because a call failed: {self._failed}",
+                    advice="Nothing of it is visible. Run the whole block again.",
+                ) from self._failed
             return
         if error is None:
             try:

@@ -23,8 +23,6 @@ from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
-"""Is in the broker's text if a subscription of a scalable topic still has records of consumers."""
-
 
 @dataclass(frozen=True)
 class PulsarCursor:

@@ -75,6 +75,10 @@ class PulsarTransaction:
         self._rows = self._bytes = self._turn = self._appending = 0
         self._committed: Committed | None = None
         self._ended = False
+        self._committing = False
+        """Whether the commit has begun. The transaction then takes nothing more."""
+        self._failed: BaseException | None = None
+        """The first error after which the transaction was aborted."""
         self._commit_sent = False
         """Whether a commit may have been sent. Its outcome is then unknown until `commit` or `abort` learns it."""
         self._participants = Participants(self, client.url)
@@ -230,7 +234,7 @@ class PulsarTransaction:
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
         recorded: dict[str, Opened] = {}
-        self._participants.prepared = True
+        self._committing = True
         try:
             topics = self._topics()
             if self._application.name is not None:
@@ -332,6 +336,7 @@ class PulsarTransaction:
         note.
         """
         was_open = not self._ended and self._id is not None
+        self._failed = self._failed or error
         try:
             self.abort()
         except TransactionEnded as second:
@@ -350,7 +355,7 @@ class PulsarTransaction:
     def _check_takes(self, verb: str) -> None:
         """Raise OptionError if the transaction takes nothing more, because it has ended or a commit was begun."""
         self._check_open(verb)
-        if self._participants.prepared or self._commit_sent:
+        if self._committing or self._commit_sent:
             raise OptionError(
                 f"The transaction {self.id} is being committed: it cannot {verb}.",
                 advice="Call commit() again, then begin another one.",

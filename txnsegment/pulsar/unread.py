@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metadata.common.errors import OptionError
-from metadata.records.row_ranges import NONE, Row, Rows, before, common, minus, texts
+from metadata.records.row_ranges import NONE, Rows, before, common, minus, texts
 from pulsar_protocol import succession
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import EARLIEST, Position
@@ -22,7 +22,7 @@ from spark_txn_source.pulsar.planning import without_gone
 from spark_txn_source.pulsar.topics import layout
 from spark_txn_source.pulsar.watermarks import recorded_cuts
 from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State
-from txnsegment.pulsar.feeding import HeldPlaces, offset_after
+from txnsegment.pulsar.feeding import HeldPlaces, offset_after, place_rows
 
 _SET: Final = (STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, SUBSCRIPTION.name, ACKNOWLEDGED.name)
 """The options that the subscription decides."""
@@ -83,7 +83,7 @@ def unread(client: PulsarClient, options: PulsarReadOptions, subscription: str, 
     starts = {name: starts[name] for name in ends if name in starts}
     if options.fail_on_data_loss:
         starts = places.kept(starts)
-    wanted = {name: _through(place) for name, place in ends.items()} | dict.fromkeys(ended - offset.ended, before(WHOLE))
+    wanted = {name: place_rows(place) for name, place in ends.items()} | dict.fromkeys(ended - offset.ended, before(WHOLE))
     rows = {name: left for name, covered in wanted.items() if (left := minus(covered, state.rows.get(name, NONE)))}
     return Unread(
         starts=starts,
@@ -99,7 +99,7 @@ def hidden_between(rows: RowsBySegment, starts: Positions, ends: Positions) -> d
     """Return those of the rows that are in a range of entries, by segment."""
     found = {}
     for name, end in ends.items():
-        ranged = minus(_through(end), _through(starts.get(name, EARLIEST)))
+        ranged = minus(place_rows(end), place_rows(starts.get(name, EARLIEST)))
         if among := common(rows.get(name, NONE), ranged):
             found[name] = among
     return found
@@ -117,11 +117,6 @@ def read_exactly(found: Iterable[Unread]) -> dict[str, str]:
         ENDING_OFFSETS.name: _json(ends),
         ACKNOWLEDGED.name: json.dumps({name: texts(rows) for name, rows in sorted(hidden.items())}),
     }
-
-
-def _through(place: Position) -> Rows:
-    """Return all rows up to an entry, inclusive."""
-    return before(Row(place.ledger, place.entry + 1, 0)) if place > EARLIEST else NONE
 
 
 def _json(places: Mapping[str, Position]) -> str:

@@ -100,7 +100,7 @@ class Pipelined(ModelControl):
 class CheckpointFirst(Committer):
     """The checkpoint is written when `done` is sent, and not when its transaction has committed."""
 
-    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
         assert self._state is not None
         before = self._state
         self._state = control.after(before, work.done)
@@ -396,6 +396,60 @@ def test_a_version_whose_outcome_is_unknown_is_learned_by_the_next_run() -> None
     with pytest.raises(committing.OutcomeUnknown, match="unknown whether version 0 of app to t was committed") as raised:
         committer.commit(one)
     assert "The next run learns it and writes nothing twice" in raised.value.advice
+
+
+class Forgets(Instant):
+    """A coordinator that carries the first commit out, loses the reply, and has forgotten the transaction after that. Between the
+    two, `meanwhile` happens.
+    """
+
+    def __init__(self, world: World, meanwhile: Callable[[], None]) -> None:
+        super().__init__(world)
+        self.meanwhile, self.commits = meanwhile, 0
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        if not commit:
+            return super().end(txn, commit=commit)
+        self.commits += 1
+        if self.commits > 1:
+            raise FORGOTTEN
+        super().end(txn, commit=commit)
+        self.meanwhile()
+        raise LOST
+
+
+def test_the_outcome_is_unknown_if_the_coordinator_has_forgotten_the_transaction_and_the_log_cannot_be_read() -> None:
+    world = fresh()
+
+    class Unreadable(Forgets):
+        def take(self, run: str) -> Position:
+            if self.commits:
+                raise LOST
+            return super().take(run)
+
+    with pytest.raises(committing.OutcomeUnknown, match="unknown whether version 0 of app to t was committed"):
+        at_once(Unreadable(world, lambda: None)).commit(work(world, 0))
+    assert world.committed() == {0: 1}, "it was committed, and nobody may say that it was not"
+
+
+@pytest.mark.parametrize("every", [5, 100])
+def test_a_version_that_was_committed_before_a_successor_committed_the_next_one_is_not_called_lost(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """`every`: after so many records the successor writes a checkpoint, which replaces the `done` of the first version."""
+    monkeypatch.setattr(committing, "CHECKPOINT_EVERY", every)
+    world = fresh()
+
+    def succeeds() -> None:
+        assert alone(world).commit(work(world, 1, "r2"))
+
+    first = at_once(Forgets(world, succeeds))
+    if every == 5:
+        with pytest.raises(committing.OutcomeUnknown):
+            first.commit(work(world, 0, "r1"))
+    else:
+        assert first.commit(work(world, 0, "r1"))
+    assert world.committed() == {0: 1, 1: 1}
 
 
 def test_a_write_without_an_application_that_was_aborted_says_where_to_look() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ from metadata.records.row_ranges import NONE, Rows
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TransactionEnded
 from pulsar_protocol.layout import Position
+from pulsar_protocol.owned_names import has_ack_log
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
@@ -543,3 +545,21 @@ def test_a_subscription_that_a_stream_uses_is_refused_to_consumers_and_transacti
             cluster.consumer(source, "of-a-stream")
     finally:
         query.stop()
+    assert not has_ack_log(cluster.client, source, "of-a-stream"), "the log would stop the stream at its next start"
+    again = stream.start()
+    try:
+        again.processAllAvailable()
+    finally:
+        again.stop()
+
+
+def suppressed(txn: PulsarSparkTransaction, topic: str) -> None:
+    with contextlib.suppress(SchemaError):
+        txn.append(topic, pa.table({"unknown": [1]}))
+
+
+def test_a_block_whose_transaction_was_aborted_by_a_failed_call_raises(cluster: PulsarCluster, topics: tuple[str, str]) -> None:
+    with pytest.raises(TxnConflict, match="aborted within its block"), cluster.transaction() as txn:  # noqa: PT012
+        failing = threading.Thread(target=suppressed, args=(txn, topics[1]))
+        failing.start()
+        failing.join()
