@@ -23,6 +23,7 @@ from pulsar_protocol.errors import (
     ConnectionLost,
     MessageTooLarge,
     PulsarError,
+    Retriable,
     TimedOut,
     TopicTerminated,
     broker_error,
@@ -213,7 +214,14 @@ class Producer:
         try:
             self._check_not_sealed()
         except TopicTerminated as error:
-            last = Segment(self._client, self.topic).last()
+            try:
+                last = Segment(self._client, self.topic).last()
+            except PulsarError as second:
+                raise ConnectionLost(
+                    f"{self.topic} was split or merged while an entry was sent, and the broker said neither whether it has the "
+                    f"entry nor where the segment ends: {second.message}",
+                    advice="Write the transaction again.",
+                ) from error
             if last == self._last:
                 raise
             raise ConnectionLost(
@@ -271,12 +279,37 @@ def open_shared(
     client: PulsarClient, topic: str, schema: Schema | None = None, *, seconds: float = ANSWER_SECONDS, pauses: Pauses = growing
 ) -> Producer:
     """Return a producer with shared access. While a broker seals or moves a segment, it refuses every producer as Retriable. So the
-    producer is asked for again, for at most `seconds`, until the broker says what the segment is. Raises as `Producer`.
+    producer is asked for again, for at most `seconds`, until the broker says what the segment is, or the layout has the segment as
+    a sealed one. (A broker 5.0.0-M1 may go on refusing after the layout names the children.) Raises as `Producer`.
     """
+
+    def opened(_: float) -> Producer:
+        try:
+            return Producer(client, topic, schema=schema)
+        except Retriable as error:
+            if not _is_sealed(client, topic):
+                raise
+            raise TopicTerminated(
+                f"{topic} is sealed: {error.message}", advice="Read the layout of the topic again and write to the successors."
+            ) from error
+
     return repeat(
-        lambda _: Producer(client, topic, schema=schema),
+        opened,
         seconds,
         pauses=pauses,
         stop=threading.Event(),
         when=lambda error: passes(error) and not client.closed,
     )
+
+
+def _is_sealed(client: PulsarClient, name: str) -> bool:
+    """Return whether the layout of a topic has this segment as a sealed one, or not any more. If the layout cannot be read, return
+    False.
+    """
+    if not name.startswith("segment://"):
+        return False
+    topic = "topic://" + name.removeprefix("segment://").rpartition("/")[0]
+    try:
+        return name not in {one.name for one in client.layout(topic).active}
+    except PulsarError:
+        return False  # the caller raises the error of the producer

@@ -22,6 +22,14 @@ SEALED = refuse(15)
 ROWS = [Message(b"row")]
 
 
+def layout(*, sealed: bool) -> Action:
+    """Return the action that answers with the layout of the topic, which has one segment."""
+    segment = {"segment_id": 0, "hash_start": 0, "hash_end": 0xFFFF, "state": int(sealed)}
+    return lambda peer, body: peer.send(
+        "scalable_topic_update", session_id=body.session_id, dag={"epoch": 1, "segments": [segment]}
+    )
+
+
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
     monkeypatch.setattr(module, "CLOSED_SECONDS", 0.3)
@@ -31,6 +39,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
         made.on("close_consumer", answer("success"))
         made.on("subscribe", answer("success"))
         made.on("producer", OPENED)
+        made.on("scalable_topic_lookup", layout(sealed=False))
         yield made
 
 
@@ -157,6 +166,25 @@ def test_a_shared_producer_of_a_sealed_segment_is_refused_after_the_broker_has_s
     broker.on("producer", refuse(6), SEALED)
     with pytest.raises(TopicTerminated):
         open_shared(client, SEGMENT, pauses=lambda: itertools.repeat(0.0))
+
+
+def test_a_segment_that_the_layout_has_as_sealed_is_sealed_although_the_broker_is_not_ready(
+    broker: FakeBroker, client: PulsarClient
+) -> None:
+    """A broker 5.0.0-M1 goes on refusing producers of some sealed segments for half a minute and longer."""
+    broker.on("producer", refuse(6))
+    broker.on("scalable_topic_lookup", layout(sealed=False), layout(sealed=True))
+    with pytest.raises(TopicTerminated, match="is sealed"):
+        open_shared(client, SEGMENT, pauses=lambda: itertools.repeat(0.0))
+    assert broker.count("producer") == 2
+
+
+def test_an_entry_in_flight_is_unknown_if_the_end_of_the_sealed_segment_is_not_told(broker: FakeBroker, producer: Producer) -> None:
+    broker.on("send", closed)
+    broker.on("producer", SEALED)
+    broker.on("get_last_message_id", refuse(22))
+    with pytest.raises(ConnectionLost, match="nor where the segment ends"):
+        producer.send(ROWS)
 
 
 def test_a_shared_producer_is_refused_at_last_if_the_segment_is_never_ready(broker: FakeBroker, client: PulsarClient) -> None:
