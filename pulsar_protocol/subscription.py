@@ -19,12 +19,13 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 def all_but(position: Position) -> Position:
-    """Return the position just before an entry. A reader acknowledges up to there when it has read the entry, so that the broker
-    keeps the ledger of the entry. For the first entry of a ledger the broker may delete the earlier ledgers.
+    """Return the position just before an entry. A reader that has read the entry acknowledges only up to this position. So the
+    broker keeps the ledger of the entry. If the entry is the first of its ledger, the broker may delete the earlier ledgers.
 
     If all entries of a ledger were acknowledged, the broker could delete it. A reader whose position is in a deleted ledger cannot
-    know whether the ledger had more entries. The cursor does not tell: the broker moves it to the beginning of the next ledger. The
-    cursor is there as well if the subscription was made again, or if somebody skipped entries.
+    know whether the ledger had more entries. The cursor does not tell this. When a ledger is deleted, the broker moves the cursor
+    to the beginning of the next ledger. The cursor is there as well if the subscription was made again, or if somebody skipped
+    entries.
     """
     return Position(position.ledger, position.entry - 1)
 

@@ -152,10 +152,13 @@ class RecordedCuts:
         """Return the cut of each segment, by name. `floors`: earlier cuts. `segment`: returns the object that asks the broker about
         a segment.
 
-        A proven watermark is the cut, with one exception. If the segment has no op records and the watermark is below the last
-        entry of the segment, the broker has not written the record after this entry, and probes find the cut. Probes also find the
-        cut of a segment without a watermark record, if the segment has no op records, neither before the probes nor after them. In
-        all other cases the cut is the earlier cut in `floors`.
+        The cut of a segment is found in one of four ways:
+
+        * There is a proven watermark, and the segment has op records, or the watermark is at its last entry: the watermark.
+        * There is a proven watermark below the last entry, and the segment has no op records. The broker has not written the
+          watermark again since this entry, so probes find the cut.
+        * There is no watermark record, and before and after the probes the segment has no op records: probes find the cut.
+        * In all other cases: the earlier cut in `floors`.
         """
         if not self._checked:
             self._records.check(segments)

@@ -28,7 +28,9 @@ class TransactionAcks:
     """
 
     def __init__(self, client: PulsarClient, acks: AckLog, topic: str, subscription: str) -> None:
-        """`acks`: the log of the subscription, which exists in it. This object closes it."""
+        """`acks`: the log of acknowledgements of the subscription. The log has a record that the subscription exists. This object
+        closes the log.
+        """
         self._client, self._acks = client, acks
         self.service_url = client.url
         self.topic, self.subscription = topic, subscription

@@ -275,7 +275,9 @@ def test_a_driver_whose_producer_was_ended_does_not_end_that_of_its_successor() 
 
 
 def test_a_done_that_the_broker_writes_after_the_take_of_a_successor_is_found() -> None:
-    """The broker writes a record of the transaction before the `done`, and does not look at the producer again."""
+    """A broker checks the producer of a `done`, writes a record of its own, and then writes the `done` without another check. A
+    successor may take over in between. Then its `take` is in the log before the `done` of the earlier driver.
+    """
     world = fresh()
     one, again = work(world, 0, "r1"), work(world, 0, "r2")
     assert at_once(Instant(world)).begin(one)

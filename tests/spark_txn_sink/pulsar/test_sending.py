@@ -264,7 +264,9 @@ class _Small:
 
 @given(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=12), st.integers(0, 20))
 def test_entries_that_are_too_large_are_divided_and_large_rows_are_sent_in_chunks(values: list[bytes], lives: int) -> None:
-    """The segment has the first rows in order, and exactly the others are refused, also if it is sealed within a row."""
+    """The segment is sealed after `lives` entries, possibly between two chunks of one row. It has the rows before that, in order.
+    All others are refused, also a row of which some chunks were sent.
+    """
     one = _Small(lives)
     outgoing = Outgoing(lambda segment: one, TXN, "none", "t")
     outgoing.send("s", Rows.of([Message(value) for value in values]))

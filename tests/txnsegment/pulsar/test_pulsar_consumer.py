@@ -60,7 +60,7 @@ def write(cluster: PulsarCluster, topic: str, *ids: int) -> None:
 
 
 def taken(consumer: PulsarConsumer, count: int | None = None) -> list[Message]:
-    """Return the rows that come within ten seconds: all that there are, or this number."""
+    """Return the next `count` rows, or fewer if no row comes for ten seconds. None: return the rows that are there now."""
     found: list[Message] = []
     for message in consumer.messages(timeout=0 if count is None else 10):
         found.append(message)
