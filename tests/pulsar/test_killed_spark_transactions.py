@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,8 +15,7 @@ import pytest
 
 from conformance.harness.spark_start import spark_environment
 from conformance.pulsar_server import PulsarBroker
-from pulsar_protocol.values import codec_for
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from tests.support.pulsar_clusters import topic_with
 from tests.support.pulsar_spark_etl import FATES
 from txnsegment.pulsar.ack_log import SubscriptionBusy
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
@@ -41,19 +38,9 @@ def long(name: str, unless: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.fixture
-def cluster(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulsarCluster]:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar_broker.url, None) as opened:
-        yield opened
-
-
-@pytest.fixture
 def topics(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> tuple[str, str]:
     """A source with rows and the subscription `s`, and a target."""
-    source, target = (f"topic://public/default/killed-{uuid.uuid4().hex[:8]}" for _ in range(2))
-    for name in (source, target):
-        pulsar_broker.create(name, 2)
-        cluster.client.register(cluster.client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
+    source, target = (topic_with(pulsar_broker, cluster, COLUMNS) for _ in range(2))
     cluster.subscriptions.create(source, "s")
     send(cluster, source, 0)
     return source, target

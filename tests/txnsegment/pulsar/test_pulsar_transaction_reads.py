@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,8 @@ from pulsar_protocol.errors import TransactionEnded
 from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import has_ack_log
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.control import TakenOver
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from tests.support.pulsar_clusters import register, topic_with
 from txnsegment.pulsar import ack_log as ack_log_module
 from txnsegment.pulsar import transaction_acks
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
@@ -48,25 +46,11 @@ COLUMNS = pa.schema([("id", pa.int64()), ("who", pa.string())])
 
 
 @pytest.fixture
-def cluster(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[PulsarCluster]:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    with open_pulsar(pulsar_broker.url, None) as opened:
-        yield opened
-
-
-@pytest.fixture
 def topics(pulsar_broker: PulsarBroker, cluster: PulsarCluster) -> tuple[str, str]:
     """A source of two segments with a subscription `s`, and a target."""
-    source, target = made(pulsar_broker, cluster, 2), made(pulsar_broker, cluster, 1)
+    source, target = topic_with(pulsar_broker, cluster, COLUMNS, 2), topic_with(pulsar_broker, cluster, COLUMNS, 1)
     cluster.subscriptions.create(source, "s")
     return source, target
-
-
-def made(broker: PulsarBroker, cluster: PulsarCluster, segments: int, namespace: str = "public/default") -> str:
-    name = f"topic://{namespace}/read-{uuid.uuid4().hex[:8]}"
-    broker.create(name, segments)
-    cluster.client.register(cluster.client.layout(name).active[0].name, codec_for(COLUMNS, "avro").schema)
-    return name
 
 
 def table(*ids: int) -> pa.Table:
@@ -210,7 +194,7 @@ def test_a_read_of_two_topics_is_one_transaction(
     spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar_broker: PulsarBroker
 ) -> None:
     source, target = topics
-    more = made(pulsar_broker, cluster, 1)
+    more = topic_with(pulsar_broker, cluster, COLUMNS, 1)
     cluster.subscriptions.create(more, "s")
     send(cluster, source, 1, 2)
     with cluster.consumer(source, "s") as consumer:
@@ -253,7 +237,7 @@ def test_a_read_has_a_transaction_as_a_whole_or_not_at_all(
 def test_an_end_bounds_what_is_read_and_acknowledged(
     spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar_broker: PulsarBroker
 ) -> None:
-    source = made(pulsar_broker, cluster, 1)
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1)
     cluster.subscriptions.create(source, "s")
     send(cluster, source, 1)
     send(cluster, source, 2)
@@ -331,7 +315,7 @@ def test_a_sealed_segment_that_was_read_is_deleted_by_the_broker(
     namespace = f"public/short-{uuid.uuid4().hex[:8]}"
     pulsar_broker.rest("PUT", f"namespaces/{namespace}", {})
     pulsar_broker.rest("POST", f"namespaces/{namespace}/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
-    source = made(pulsar_broker, cluster, 1, namespace)
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1, namespace)
     cluster.subscriptions.create(source, "s")
     send(cluster, source, *range(5))
     seen = []
@@ -345,7 +329,7 @@ def test_a_sealed_segment_that_was_read_is_deleted_by_the_broker(
     while 0 in cluster.client.layout(source).segments:
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    cluster.client.register(cluster.client.layout(source).active[0].name, codec_for(COLUMNS, "avro").schema)  # it went with it
+    register(cluster, source, COLUMNS)  # it went with it
     send(cluster, source, 10)
     with cluster.transaction() as txn:
         seen += ids(txn.read(spark, source, subscription="s"))
@@ -455,7 +439,7 @@ def test_a_micro_batch_is_acknowledged_with_its_output(
 
 
 def test_some_rows_are_acknowledged_in_any_order(spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> None:
-    source = made(pulsar_broker, cluster, 1)
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1)
     cluster.subscriptions.create(source, "s")
     for start in range(0, 12, 4):
         send(cluster, source, *range(start, start + 4))
