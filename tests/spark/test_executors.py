@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from conformance.processes import processes
+from conformance.processes import Found, processes
 from pyspark_txnsegment import DefaultSource
 
 if TYPE_CHECKING:
@@ -87,12 +87,23 @@ def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> Non
     """
     here.write(here.spark.range(0, 1000, 1, 4), segments="2", keyColumn="id")
     assert here.read().count() == 1000
-    known = [one for one in processes() if one.session == os.getsid(0)]
+    known = _started_here()
     tasks = {one.pid for one in known if "pyspark.worker" in one.command()}
     holding = {one.pid for one in known if _holds(one.pid, str(here.folder))}
     assert tasks
     assert holding
     assert not tasks & holding
+
+
+def _started_here() -> list[Found]:
+    """Return the processes that this process started, and the processes that those started."""
+    rest, known = list(processes()), []
+    parents = {os.getpid()}
+    while parents:
+        found = [one for one in rest if one.parent in parents]
+        known += found
+        parents = {one.pid for one in found}
+    return known
 
 
 def _holds(pid: int, folder: str) -> bool:
