@@ -33,7 +33,9 @@ Make = Callable[[Any], Values]
 
 
 class KeyValues(Values):
-    """Rows of a key and a value, each with its own schema. `separated`: whether the key of the row is the key of its message."""
+    """The value format of a KEY_VALUE schema. A row has a key and a value, and each of the two has its own schema. `separated`:
+    whether the key of a row is the key of its message (otherwise it is in the message's value).
+    """
 
     def __init__(self, key: Values, value: Values, *, separated: bool, schema: Any | None = None) -> None:
         self._key, self._value, self.takes_keys = key, value, separated

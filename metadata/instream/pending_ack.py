@@ -43,9 +43,9 @@ class _LifeOver(Exception):
 class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    After a conflict `blocked` gets all other transactions with pending acks of the subscription. It returns whether it has ended
-    one of them. If it has, the acknowledgement is tried again. `carry` migrates one subscription of a migrated topic. It is needed
-    for a subscription that was created during the migration, because the migration may have missed that subscription.
+    After a conflict `blocked` is called with all other transactions with pending acks of the subscription. It returns whether it
+    has ended one of them. If it has, the acknowledgement is tried again. `carry` migrates one subscription of a migrated topic. It
+    is needed for a subscription that was created during the migration, because the migration may have missed that subscription.
     """
 
     cluster: Cluster

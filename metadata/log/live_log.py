@@ -99,7 +99,7 @@ class LiveLog:
 
 class Listing(NamedTuple):
     """A listing of the log. `entries`: in ascending order. `end`: the newest listed number; 0 if the log is empty. `also`: the
-    records of the keys `then` (`LiveLog.list`).
+    other records for which the caller of `LiveLog.list` asked by its argument `then`, in that order; None for a missing record.
     """
 
     entries: list[Entry]

@@ -92,7 +92,7 @@ def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
 
 
 def gone_to(stays: int | None, seal: int) -> int:
-    """Return the number of the persistent topic's own log up to which a trim removes all entries. It is the number before the first
+    """Return the number in the persistent topic's own log up to which a trim removes all entries. It is the number before the first
     kept ledger (`stays`). If no ledger is kept (`stays` is None), the trim removes all entries below the SEAL, also markers and
     aborted entries.
     """

@@ -85,8 +85,8 @@ class Opener:
         return cast("Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _unknown(self, work: WriteSet) -> Application:
-        """Return the record of an application that has no record in the store. On a restored cluster the application may have
-        committed after the backup was made, so `restored` is set.
+        """Return the first record of an application that the store does not have yet. On a restored cluster the application may
+        have committed after the backup was made, so `restored` is set.
         """
         return Application(random=work.random or None, restored=True if self.cluster.restored else None)
 

@@ -295,9 +295,9 @@ class Committer:
             self._state = after(self._state, record)
 
     def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
-        """Commit the transaction. `found_done`: see `_found_done`. It is called if the coordinator does not know the transaction.
-        None: the write has no application. Raises OutcomeUnknown, and
-        TransactionEnded if the transaction is not committed.
+        """Commit the transaction. If the coordinator does not know the transaction, `found_done` is called (see `_found_done`). A
+        write without an application passes None as `found_done`. Raises OutcomeUnknown. Raises TransactionEnded if the transaction
+        is not committed.
         """
         deadline, asked = self._now() + self._patience, False
         while True:

@@ -1,7 +1,7 @@
 """Takes over a log of one owner (`owned_log`): reads it, and finds out how the transactions of earlier owners ended.
 
 An open transaction holds back the records after its `done`. So its abort begins as soon as its `begin` is read, and the read goes
-on meanwhile. Several transactions are asked for at once, so that a take-over after many killed owners does not take long.
+on meanwhile. Several aborts run at the same time, so that a take-over after many killed owners does not take long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_txn_sink.pulsar.log_records import Outcome
 R = TypeVar("R")
 Taken = TypeVar("Taken", contravariant=True)
 AT_ONCE: Final = 8
-"""How many transactions are asked for at the same time."""
+"""How many aborts run at the same time, each in a thread."""
 UNKNOWN: Final = (ConnectionLost, TimedOut, Retriable)
 """Errors after which it is not known whether the request was carried out, or after which it may succeed later."""
 NO_PRODUCER: Final = (*UNKNOWN, Fenced)
@@ -50,8 +50,9 @@ def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Calla
 
 
 class Resolver:
-    """Aborts transactions, and learns how they ended. All of them together take at most `patience` seconds and one request more.
-    `at_once`: how many are asked for at the same time; 0: `start` waits for the outcome.
+    """Aborts transactions, and learns how each of them ended, because it may have been committed already. All aborts together take
+    at most `patience` seconds and one request more. `at_once`: how many aborts run at the same time, each in a thread. With 0 there
+    are no threads: `start` aborts the transaction itself, and waits for the outcome.
 
         with Resolver(end, pause=.., now=.., patience=60) as resolver:
             resolver.start(txn)

@@ -50,7 +50,9 @@ def _place(name: str, text: str) -> Place:
 
 
 def _several(name: str, text: str, found: dict[str, Any]) -> At:
-    """Return the place that the offset of a stream from several topics gives."""
+    """Read the offset of a stream from several topics, which is a JSON object with the field `topics`. Return one place with the
+    segments of all these topics.
+    """
     topics = found["topics"]
     if not isinstance(topics, dict) or not all(isinstance(one, dict) for one in topics.values()):
         raise bad(name, text, "the field topics is not a JSON object with an offset of each topic", _OFFSET_ADVICE)

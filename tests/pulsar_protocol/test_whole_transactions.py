@@ -67,8 +67,8 @@ def test_no_transaction_is_split(cut: dict[str, Position], transactions: list[Ex
 def test_no_greater_cut_splits_no_transaction(
     cut: dict[str, Position], transactions: list[Extent], children: dict[str, Child]
 ) -> None:
-    """Try all cuts at or below `cut`. The result of `whole_cut` contains each of them that splits no transaction and has no child
-    before its parents.
+    """`whole_cut` returns one cut. Try all other cuts at or below `cut`. One that splits no transaction, and reads no child before
+    its parents, reaches no further than the returned cut in any segment.
     """
     found = entries(whole_cut(cut, transactions, children))
     ends = [[BEFORE, *(place for place in PLACES if place <= cut[segment])] for segment in SEGMENTS]

@@ -157,7 +157,7 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
     with cluster.transaction() as txn:
         twice = SparkWrite({**txn.options, "path": BIG}, table(1, 2))
         twice.commit(twice.run())
-        twice.commit(twice.run())  # the repetition has other parts of the same rows
+        twice.commit(twice.run())  # the second run wrote the same rows into new files
         given_up = SparkWrite({**txn.options, "path": BIG}, table(3))
         given_up.commit(messages := given_up.run())
         given_up.abort(messages)  # Spark aborts like this after a lost reply to its commit
