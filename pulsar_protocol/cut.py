@@ -122,6 +122,10 @@ class Segment:
         """Return the position before the first entry that retention has left."""
         return self._begins(EARLIEST)
 
+    def is_empty(self, last: Position) -> bool:
+        """Return whether the segment has no entry. `last`: what `last()` has returned."""
+        return last.entry < 0 and self.before_first() == last
+
     def before(self, position: Position) -> Position:
         """Return the position of the last entry before `position`, decided or not. The entry id is -1 if there is no such entry.
         `position` must be at or before the last entry of the segment.
@@ -148,7 +152,7 @@ class Segment:
         decided, too.
         """
         last = self.last()
-        if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
+        if last <= floor or (floor == EARLIEST and self.is_empty(last)):
             return Cut(floor, last, True, sealed)
         low = self._search(Bounds(floor, following(last)), _LATEST)
         whole = low >= last or (sealed and self._at_end(low))
