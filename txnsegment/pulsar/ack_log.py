@@ -13,7 +13,7 @@ from typing import Final
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import Fenced, PulsarError, TopicMissing
+from pulsar_protocol.errors import Fenced, PulsarError
 from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import ack_log_name
 from spark_txn_sink.pulsar.control import TakenOver
@@ -248,9 +248,7 @@ class AckLog:
         )
 
     def _own(self) -> Position:
-        """Become the only producer. If another program creates the log at this moment, wait for its segment. Raises
-        SubscriptionBusy.
-        """
+        """Become the only producer. Wait a moment for the end of another consumer. Raises SubscriptionBusy."""
         deadline = self._clock.now() + BUSY_SECONDS
         while True:
             try:
@@ -262,7 +260,4 @@ class AckLog:
                         f"Another consumer or transaction has {self._what}.",
                         advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
                     ) from error
-            except TopicMissing:
-                if self._clock.now() >= deadline:
-                    raise
             self._clock.pause(0.1)

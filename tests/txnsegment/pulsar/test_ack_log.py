@@ -9,7 +9,7 @@ import pytest
 
 from metadata.records.row_ranges import Row, before
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import ConnectionLost, Fenced, TopicMissing, broker_error
+from pulsar_protocol.errors import ConnectionLost, Fenced, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.owned_log import WAIT_SECONDS, OwnedLog
@@ -139,24 +139,6 @@ def test_a_second_consumer_is_refused_while_the_first_one_lives(consumer: Callab
         consumer().state()
     first.close()
     assert consumer().state().rows == row(1)
-
-
-def test_a_log_that_another_program_is_creating_is_waited_for(
-    broker: Broker, consumer: Callable[[], AckLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The layout of a new topic is there before its segment is."""
-    own, missing = ModelLog.own, [2, 1]
-
-    def own_later(self: ModelLog, first: Record) -> Position:
-        if missing:
-            raise TopicMissing(f"subscribe: TopicNotFound ({missing.pop()})")
-        return own(self, first)
-
-    monkeypatch.setattr(ModelLog, "own", own_later)
-    assert consumer().state().owner is not None
-    missing += range(100)
-    with pytest.raises(TopicMissing):
-        consumer().state()
 
 
 def test_a_consumer_that_was_replaced_can_acknowledge_nothing(broker: Broker, consumer: Callable[[], AckLog]) -> None:
