@@ -19,6 +19,8 @@ from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State
 from txnsegment.pulsar.ending import Owner
 
 log = logging.getLogger("txnsegment.transaction.pulsar")
+Claim = tuple[RowsBySegment, Positions | None]
+"""Rows to acknowledge, and `State.sent` after them, if all rows are read."""
 
 
 class TransactionAcks:
@@ -35,8 +37,11 @@ class TransactionAcks:
         self.service_url = client.url
         self.topic, self.subscription = topic, subscription
         self._cursors = Subscription(client, topic, subscription)
-        self._claimed: RowsBySegment = {}
+        self.claimed: RowsBySegment = {}
+        """The rows that the commit will acknowledge."""
         self._sent: Positions | None = None
+        self._written: Claim = {}, None
+        """What the transaction acknowledges. Nothing is added after it was written into the log."""
         self._conflict: AckConflict | None = None
         self._closed = False
 
@@ -48,10 +53,10 @@ class TransactionAcks:
         """Let the subscription keep the unread entries of these segments from retention."""
         self._cursors.hold([*segments])
 
-    def check_free(self, rows: RowsBySegment) -> None:
+    def check_unclaimed(self, rows: RowsBySegment) -> None:
         """Raise AckConflict if this transaction acknowledges some of the rows already."""
         for segment, found in rows.items():
-            for row, _ in common(found, self._claimed.get(segment, NONE))[:1]:
+            for row, _ in common(found, self.claimed.get(segment, NONE))[:1]:
                 raise AckConflict(
                     f"The transaction acknowledges rows of {segment} from {':'.join(map(str, row))} on already, for the "
                     f"subscription {self.subscription!r} of {self.topic}.",
@@ -59,8 +64,10 @@ class TransactionAcks:
                 )
 
     def claim(self, rows: RowsBySegment, sent: Positions | None = None) -> None:
-        """Acknowledge rows with the commit. They must be free (`check_free`). `sent`: see `State`, if all rows are read."""
-        self._claimed = joined(self._claimed, rows)
+        """Acknowledge rows with the commit. The transaction must not acknowledge them already (`check_unclaimed`). `sent`: see
+        `State`, if all rows are read.
+        """
+        self.claimed = joined(self.claimed, rows)
         self._sent = sent
 
     def refuse(self, conflict: AckConflict) -> None:
@@ -72,7 +79,7 @@ class TransactionAcks:
     def acknowledge_now(self, rows: RowsBySegment) -> None:
         """Acknowledge positions that have no rows, without a transaction, and let the cursors follow."""
         self._acks.acknowledge(rows)
-        self._settle(rows)
+        self._settle(rows, None)
 
     # --- the transaction calls these ---
 
@@ -82,28 +89,29 @@ class TransactionAcks:
     def prepare(self, owner: Owner, txn: TxnId) -> None:
         if self._conflict is not None:
             raise self._conflict
-        self._acks.prepare(txn, self._claimed)
+        self._written = self.claimed, self._sent
+        self._acks.prepare(txn, self.claimed)
 
     def ended(self, owner: Owner, txn: TxnId | None, outcome: Outcome | None) -> None:
         """Take note of how the transaction ended, and give the subscription free."""
         try:
             if txn is not None:
-                self._acks.ended(txn, self._claimed, outcome)
+                self._acks.ended(txn, self._written[0], outcome)
             if outcome == "committed":
-                self._settle(self._claimed)
+                self._settle(*self._written)
         finally:
             self.close()
 
-    def _settle(self, rows: RowsBySegment) -> None:
+    def _settle(self, rows: RowsBySegment, sent: Positions | None) -> None:
         """Let the cursors follow. An error is only logged, because the log has the acknowledgements. A later transaction or
         consumer of the subscription moves the cursors.
         """
         try:
-            self._follow(rows)
+            self._follow(rows, sent)
         except TxnSegmentError as error:
             log.warning("the cursors of %s of %s were not moved: %s", self.subscription, self.topic, error.message)
 
-    def _follow(self, rows: RowsBySegment) -> None:
+    def _follow(self, rows: RowsBySegment, sent: Positions | None) -> None:
         """Let the cursors follow the acknowledgements in the segments of `rows`, and write a checkpoint into the log if one is due.
         With a checkpoint the cursors follow in all segments, also if an earlier program was killed before it moved them.
         """
@@ -117,7 +125,7 @@ class TransactionAcks:
         places |= each(whole, lambda name: Segment(self._client, name).last())
         self._cursors.acknowledge(places)
         kept = {name: found for name, found in state.rows.items() if name in names or beginning(found) < WHOLE}
-        self._acks.checkpoint(kept, state.sent if self._sent is None else self._sent)
+        self._acks.checkpoint(kept, state.sent if sent is None else sent)
 
     def close(self) -> None:
         """Give the subscription free. Idempotent."""

@@ -182,7 +182,7 @@ def test_a_transaction_that_lost_the_subscription_commits_nothing(
     send(cluster, source, 1, 2)
     zombie = cluster.transaction(app=f"etl-{source}", version=1)
     write(zombie, zombie.read(spark, source, subscription="s"), target)
-    zombie._joined[0]._acks._log.drop()
+    zombie._owned[0]._acks._log.drop()
     with open_pulsar(pulsar, None) as second, second.transaction() as txn:
         write(txn, txn.read(spark, source, subscription="s"), target)
         with pytest.raises((TakenOver, SubscriptionBusy, TxnConflict, TransactionEnded)):
