@@ -117,8 +117,9 @@ class PulsarSparkTransaction(PulsarTransaction):
             ends = (ENDING_OFFSETS.name.lower(), ENDING_TIMESTAMP.name.lower())
             given = {key: text for key, text in given.items() if key.lower() not in ends}
             df = spark.read.format("txnsegment").options(**given, **read_exactly(found.values())).load()
-            for one, rows in found.items():  # nothing is acknowledged if one of the steps above raises
+            for one, rows in found.items():
                 log.info("read txn=%s topic=%s to=%s subscription=%s", self.id, one.topic, rows.ends, name)
+            # Nothing is acknowledged if one of the steps above raises.
             self._take_part({one: (rows.rows, rows.sent) for one, rows in found.items() if rows.ends})
             for one, rows in found.items():
                 if rows.rows and not rows.ends:
@@ -154,7 +155,8 @@ class PulsarSparkTransaction(PulsarTransaction):
         self, acks: TransactionAcks, spark: SparkSession, ids: DataFrame, wanted: dict[str, GivenRows]
     ) -> Claim | RowsTaken:
         """Return what an acknowledgement of the given rows of a topic claims, or why they cannot be acknowledged: the subscription
-        has acknowledged some of them before. Raises AckConflict if this transaction acknowledges some of them already.
+        has acknowledged some of them before. Rows that this transaction claims already count as acknowledged, so that two claims
+        leave no gap between them. Raises AckConflict if some of the given rows are among these.
         """
         acked, claimed = acks.state().rows, acks.claimed
         try:
