@@ -59,11 +59,11 @@ def resolved(
 
 
 class Resolver:
-    """Aborts transactions, and learns how each of them ended, because it may have been committed already. All aborts together take
-    at most `patience` seconds and one request more. `at_once`: how many aborts run at the same time, each in a thread. With 0 there
-    are no threads: `start` aborts the transaction itself, and waits for the outcome. The end of the
-    block waits for nothing, so that a caller that gives up (Ctrl-C) goes on at once. Aborts that are under way then are not repeated,
-    and no others follow.
+    """Aborts transactions, and learns how each of them ended, because it may have been committed already. All aborts together
+    take at most `patience` seconds and one request more. `at_once`: how many aborts run at the same time, each in a thread. With
+    0 there are no threads: `start` aborts the transaction itself, and waits for the outcome. The end of the block waits for
+    nothing, so that a caller that gives up (Ctrl-C) goes on at once. Aborts that are under way then are not repeated, and no
+    others follow.
 
         with Resolver(end, pause=.., now=.., patience=60) as resolver:
             resolver.start(txn)
