@@ -136,7 +136,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # With TXNSEGMENT_SERVICE_URL all tests would use one cluster. The JVM keeps the environment of its start, so the variable is
     # removed here.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
-    for name, value in {**spark_environment(warm=True), **python_environment()}.items():
+    for name, value in {**spark_environment(warm=True, tasks=False), **python_environment()}.items():
         monkeypatch.setenv(name, value)
     session = (
         SparkSession.builder.master("local[2]")

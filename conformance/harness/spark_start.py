@@ -64,17 +64,18 @@ def python_environment(python: Path | str = sys.executable) -> dict[str, str]:
     return {"PYSPARK_PYTHON": str(script), "PYSPARK_DRIVER_PYTHON": str(script), "TXNSEGMENT_PYTHON": str(python)}
 
 
-def spark_environment(*, warm: bool = False) -> dict[str, str]:
+def spark_environment(*, warm: bool = False, tasks: bool = True) -> dict[str, str]:
     """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`.
 
-    `warm`: one process imports the modules of the job's Python processes, and forks these processes (`workers/warm`), except those
-    that run tasks. The forked processes are no descendants of Spark's JVM. So a suite that kills the processes which plan and
-    commit cannot use this.
+    `warm`: one process imports the modules of the job's Python processes, and forks these processes (`workers/warm`). The forked
+    processes are no descendants of Spark's JVM. So a suite that kills the processes which plan and commit cannot use this. `tasks`:
+    whether the daemon that forks the workers of tasks is such a process, too. A suite that looks for the workers of tasks among the
+    JVM's descendants passes False.
     """
     archive = class_archive()
     paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **({"TXNSEGMENT_WARM_PYTHON": "1"} if warm else {}),
+        **({"TXNSEGMENT_WARM_PYTHON": "all" if tasks else "all but tasks"} if warm else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
         "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {' '.join(IN_PLACE)} -XX:SharedArchiveFile={archive}",
