@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from conformance.harness.spark_start import spark_class_path, spark_environment
+from conformance.harness.spark_start import python_environment, spark_class_path, spark_environment
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import Found, Session, processes
 from metadata.common.errors import ConfigurationError, Unavailable
@@ -117,7 +117,7 @@ class SparkCluster:
             **self._more,
         }
         if self.python is not None:
-            found |= {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
+            found |= python_environment(self.python)
         return {**found, **more}
 
     def _wait(self) -> None:

@@ -132,11 +132,11 @@ class PulsarClient:
         """Return a connection for requests that any broker answers, but a proxy does not: layouts and coordinators."""
         return self.channel(through_proxy_to="")
 
-    def broker_of(self, topic: str) -> Channel:
-        """Return a connection to the broker that has this topic or segment. Raises NotSupported after too many redirects, or the
-        error that the broker reports.
+    def broker_of(self, topic: str, seconds: float | None = None) -> Channel:
+        """Return a connection to the broker that has this topic or segment. `seconds`: the limit of the lookups with their
+        repetitions; None: that of the client. Raises NotSupported after too many redirects, or the error that the broker reports.
         """
-        return self._repeat(lambda left: self._broker_of(topic, left))
+        return self._repeat(lambda left: self._broker_of(topic, left), seconds)
 
     def _broker_of(self, topic: str, left: float) -> Channel:
         channel, authoritative = self.channel(), False
@@ -171,8 +171,10 @@ class PulsarClient:
 
     # --- topics ---
 
-    def layout(self, topic: str) -> Layout:
-        """Return the current layout of a scalable topic (`topic://..`). Raises TopicMissing, NotSupported."""
+    def layout(self, topic: str, seconds: float | None = None) -> Layout:
+        """Return the current layout of a scalable topic (`topic://..`). `seconds`: as of `broker_of`. Raises TopicMissing,
+        NotSupported.
+        """
 
         def once(left: float) -> Layout:
             channel = self.any_broker()
@@ -182,7 +184,7 @@ class PulsarClient:
             return layout_of(body.resolved_topic_name or topic, body.dag)
 
         try:
-            return self._repeat(once)
+            return self._repeat(once, seconds)
         except TopicMissing as error:
             self._check_older(topic, error)
             raise

@@ -28,7 +28,7 @@ have no answer count as probes without a delivery.
 ALONE_SECONDS: Final = 2.0
 """The further wait for the lowest probe of a round, if no entry of the segment is known to be decided."""
 PATIENCE_SECONDS: Final = 2.0
-"""The longest wait for the probe of a known entry. Retention may have removed the entry."""
+"""The longest wait for the probe of a known entry, which retention may have removed, and for the end of a sealed segment."""
 PROBES: Final = 8
 """How many positions one round of a search probes at the same time. The first round probes two."""
 _LATEST: Final = Position((1 << 63) - 1, (1 << 63) - 1)
@@ -122,6 +122,10 @@ class Segment:
         """Return the position before the first entry that retention has left."""
         return self._begins(EARLIEST)
 
+    def is_empty(self, last: Position) -> bool:
+        """Return whether the segment has no entry. `last`: what `last()` has returned."""
+        return last.entry < 0 and self.before_first() == last
+
     def before(self, position: Position) -> Position:
         """Return the position of the last entry before `position`, decided or not. The entry id is -1 if there is no such entry.
         `position` must be at or before the last entry of the segment.
@@ -148,11 +152,25 @@ class Segment:
         decided, too.
         """
         last = self.last()
-        if last <= floor or (floor == EARLIEST and last.entry < 0 and self.before_first() == last):
+        if last <= floor or (floor == EARLIEST and self.is_empty(last)):
             return Cut(floor, last, True, sealed)
         low = self._search(Bounds(floor, following(last)), _LATEST)
         whole = low >= last or (sealed and self._at_end(low))
         return Cut(low, last, whole, sealed)
+
+    def ends_at(self, position: Position) -> bool:
+        """Return whether a sealed segment has no entry after a position, except those of aborted transactions. Return False if an
+        entry after it is not decided.
+        """
+        last = self.last()
+        if last <= position or self.is_empty(last):
+            return True
+        probe = Probe(self._channel, self.topic, following(position))
+        try:
+            probe.ask().take(PATIENCE_SECONDS)
+            return probe.at_end
+        finally:
+            probe.close()
 
     def last_read(self, decided: Position, floor: Position = EARLIEST) -> Position:
         """Return the position of the last entry at or below `decided` that is not of an aborted transaction. The caller knows that

@@ -64,7 +64,8 @@ class _Metadata(TypedDict):
 class Producer:
     """A producer of one segment or topic. `access`: `shared`; `exclusive`, which fails if there is another producer; `fencing`,
     which ends all other producers. `schema`: the broker registers it, if the topic does not have it. `now_ms`: the clock of the
-    publish times, which clients set in Pulsar.
+    publish times, which clients set in Pulsar. `seconds`: how long an entry waits for its receipt. `open_seconds`: how long the
+    broker is asked for the producer, over a connection that is open; None: as the client asks.
 
     Raises SchemaRefused, Fenced, or TopicTerminated if the segment is sealed.
     """
@@ -77,17 +78,20 @@ class Producer:
         access: Access = "shared",
         schema: Schema | None = None,
         seconds: float = ANSWER_SECONDS,
+        open_seconds: float | None = None,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.topic, self._client, self._access, self._seconds = topic, client, access, seconds
         self._now_ms = now_ms
         self._events: queue.Queue[Delivery | PulsarError] = queue.Queue()
-        self._channel = client.broker_of(topic)
+        until = None if open_seconds is None else time.monotonic() + open_seconds
+        self._channel = client.broker_of(topic, open_seconds)
         self._over = False
         self._id = self._channel.add("producer", self._take)
         try:
             opened = self._channel.ask(
                 "producer",
+                seconds=None if until is None else max(0.0, until - time.monotonic()),
                 topic=topic,
                 producer_id=self._id,
                 epoch=0,
@@ -215,14 +219,16 @@ class Producer:
             self._check_not_sealed()
         except TopicTerminated as error:
             try:
-                last = Segment(self._client, self.topic).last()
+                segment = Segment(self._client, self.topic)
+                last = segment.last()
+                written = last != self._last and not segment.is_empty(last)
             except PulsarError as second:
                 raise ConnectionLost(
                     f"{self.topic} was split or merged while an entry was sent, and the broker said neither whether it has the "
                     f"entry nor where the segment ends: {second.message}",
                     advice="Write the transaction again.",
                 ) from error
-            if last == self._last:
+            if not written:
                 raise
             raise ConnectionLost(
                 f"{self.topic} was split or merged while an entry was sent, and the broker did not say whether it has the entry. "
@@ -283,11 +289,12 @@ def open_shared(
     a sealed one. (A broker 5.0.0-M1 may go on refusing after the layout names the children.) Raises as `Producer`.
     """
 
-    def opened(_: float) -> Producer:
+    def opened(left: float) -> Producer:
+        until = time.monotonic() + left
         try:
-            return Producer(client, topic, schema=schema)
+            return Producer(client, topic, schema=schema, open_seconds=left)
         except Retriable as error:
-            if not _is_sealed(client, topic):
+            if not _is_sealed(client, topic, max(0.0, until - time.monotonic())):
                 raise
             raise TopicTerminated(
                 f"{topic} is sealed: {error.message}", advice="Read the layout of the topic again and write to the successors."
@@ -302,14 +309,14 @@ def open_shared(
     )
 
 
-def _is_sealed(client: PulsarClient, name: str) -> bool:
-    """Return whether the layout of a topic has this segment as a sealed one, or not any more. If the layout cannot be read, return
-    False.
+def _is_sealed(client: PulsarClient, name: str, seconds: float) -> bool:
+    """Return whether the layout of a topic has this segment as a sealed one, or not any more. If the layout cannot be read in
+    `seconds`, return False.
     """
     if not name.startswith("segment://"):
         return False
     topic = "topic://" + name.removeprefix("segment://").rpartition("/")[0]
     try:
-        return name not in {one.name for one in client.layout(topic).active}
+        return name not in {one.name for one in client.layout(topic, seconds).active}
     except PulsarError:
         return False  # the caller raises the error of the producer

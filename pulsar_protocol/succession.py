@@ -51,7 +51,7 @@ def children(layout: Layout, ended: frozenset[str], starts: Mapping[str, Positio
     """
     found = {}
     for one in unread(layout, ended):
-        if above := _ancestors(layout, one) - ended:
+        if above := ancestors(layout, one) - ended:
             ends = {name: cuts[name].position if name in cuts and cuts[name].is_final else None for name in above}
             found[one.name] = Child(starts.get(one.name, EARLIEST), ends)
     return found
@@ -62,14 +62,15 @@ def families(layout: Layout, segments: Iterable[str]) -> list[list[str]]:
     by_name = {one.name: one for one in layout.segments.values()}
     found: list[list[str]] = []
     for name in sorted(segments, key=lambda one: (by_name[one].id if one in by_name else -1, one)):
-        above = _ancestors(layout, by_name[name]) if name in by_name else frozenset()
+        above = ancestors(layout, by_name[name]) if name in by_name else frozenset()
         joined = [one for one in found if not above.isdisjoint(one)]
         found = [one for one in found if above.isdisjoint(one)]
         found.append([*itertools.chain.from_iterable(joined), name])
     return found
 
 
-def _ancestors(layout: Layout, segment: Segment) -> frozenset[str]:
+def ancestors(layout: Layout, segment: Segment) -> frozenset[str]:
+    """Return the names of the parents of a segment, of their parents, and so on, as far as the layout has them."""
     by_name = {one.name: one for one in layout.segments.values()}
     found: set[str] = set()
     left = list(_parents(layout, segment))

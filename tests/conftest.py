@@ -128,7 +128,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from conformance.harness.spark_start import FEW_ROWS, spark_environment
+    from conformance.harness.spark_start import FEW_ROWS, python_environment, spark_environment
 
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
@@ -136,7 +136,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # With TXNSEGMENT_SERVICE_URL all tests would use one cluster. The JVM keeps the environment of its start, so the variable is
     # removed here.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
-    for name, value in spark_environment(warm=True).items():
+    for name, value in {**spark_environment(warm=True, tasks=False), **python_environment()}.items():
         monkeypatch.setenv(name, value)
     session = (
         SparkSession.builder.master("local[2]")

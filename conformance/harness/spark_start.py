@@ -21,8 +21,10 @@ from conformance.class_archive import IN_PLACE, archive_folder, fingerprint, kee
 from conformance.harness.spark_classes import CLASS_PATH
 from metadata.common.errors import ConfigurationError
 
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection."""
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+"""Java options for processes that live only for seconds: the simple compiler, and one thread for garbage collection. Java starts a
+program directly, not by a helper program: Spark starts `readlink` and `chmod` thirty times for each micro-batch.
+"""
 
 SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 """Java options that silence a warning. Java prints it if a process has another class path, so that it cannot use the archive."""
@@ -36,18 +38,44 @@ The quick start, the tour of README.md, the examples and the cluster suite run w
 WORKERS = Path(__file__).parent / "workers"
 """A folder for PYTHONPATH. Every Python that has it on its path runs the module `sitecustomize` of this folder at its start."""
 
+_PYTHON = """\
+#!/bin/sh
+case $PYTHONPATH in
+*"$SPARK_HOME/python/lib/pyspark.zip":*"$SPARK_HOME"/jars/spark-core_*.jar:*)
+  PYTHONPATH=${PYTHONPATH%%"$SPARK_HOME/python/lib/pyspark.zip":*}${PYTHONPATH#*"$SPARK_HOME"/jars/spark-core_*.jar:}
+esac
+exec "$TXNSEGMENT_PYTHON" "$@"
+"""
 
-def spark_environment(*, warm: bool = False) -> dict[str, str]:
+
+def python_environment(python: Path | str = sys.executable) -> dict[str, str]:
+    """Return the environment variables with which Spark's processes run this Python.
+
+    A script runs it, after it has removed Spark's archives of its Python code from PYTHONPATH. Otherwise each Python process would
+    read the lists of files of these archives while it starts, for 0.04 s, before `workers/sitecustomize` removes them.
+    """
+    script = archive_folder("spark-classes") / "python"
+    if not script.exists() or script.read_text(encoding="utf-8") != _PYTHON:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        made = script.with_name(f"python-{os.getpid()}")
+        made.write_text(_PYTHON, encoding="utf-8")
+        made.chmod(0o755)
+        made.rename(script)
+    return {"PYSPARK_PYTHON": str(script), "PYSPARK_DRIVER_PYTHON": str(script), "TXNSEGMENT_PYTHON": str(python)}
+
+
+def spark_environment(*, warm: bool = False, tasks: bool = True) -> dict[str, str]:
     """Return the environment variables for a small driver, its executors and their child processes. Raises as `class_archive`.
 
-    `warm`: one process imports the modules of the job's Python processes, and forks these processes (`workers/warm`), except those
-    that run tasks. The forked processes are no descendants of Spark's JVM. So a suite that kills the processes which plan and
-    commit cannot use this.
+    `warm`: one process imports the modules of the job's Python processes, and forks these processes (`workers/warm`). The forked
+    processes are no descendants of Spark's JVM. So a suite that kills the processes which plan and commit cannot use this. `tasks`:
+    whether the daemon that forks the workers of tasks is such a process, too. A suite that looks for the workers of tasks among the
+    JVM's descendants passes False.
     """
     archive = class_archive()
     paths = [str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        **({"TXNSEGMENT_WARM_PYTHON": "1"} if warm else {}),
+        **({"TXNSEGMENT_WARM_PYTHON": "all" if tasks else "all but tasks"} if warm else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": str(_configuration(archive)),
         "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} {' '.join(IN_PLACE)} -XX:SharedArchiveFile={archive}",

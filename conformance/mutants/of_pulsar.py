@@ -19,6 +19,7 @@ _SCHEDULES = "tests/spark_txn_sink/pulsar/test_journal_schedules.py::test_a_prog
 _ACKS = "txnsegment.pulsar.ack_log:AckLog"
 _ACK_RECOVERY = "txnsegment.pulsar.ack_records:Recovery"
 _ACK_LOG = "tests/txnsegment/pulsar/test_ack_log.py"
+_OUTCOMES = "tests/txnsegment/pulsar/test_unknown_outcomes.py"
 
 # --- the control topic --------------------------------------------------------------------------------------------
 
@@ -83,6 +84,21 @@ def strays_are_aborted_before_the_commit(real: Real, self: Any, work: Any) -> An
     found = real(self, work)
     self._end_strays(work)
     return found
+
+
+@fault(
+    "pulsar",
+    "Consumers write their acknowledgements in the transaction of a version before the version is committed.",
+    at="txnsegment.pulsar.transaction:PulsarTransaction._end_version",
+    by=f"{_OUTCOMES}::test_the_acknowledgements_of_a_version_are_written_after_its_begin_and_before_its_commit",
+)
+def participants_are_prepared_after_the_version_is_decided(real: Real, self: Any, topics: Any, recorded: Any) -> bool:
+    participants = self._participants
+    prepare, participants.prepare = participants.prepare, lambda txn: None
+    committed: bool = real(self, topics, recorded)
+    if committed:
+        prepare(self._opened.txn)
+    return committed
 
 
 # --- the journal of cluster.transaction() -------------------------------------------------------------------------

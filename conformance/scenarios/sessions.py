@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from conformance.harness.spark_start import python_environment
 from conformance.processes import Session
 
 NICE = 5
@@ -19,10 +20,9 @@ def launched(
     variables that are added to those of this process. `output`: the file that gets the program's output. `nice`: the amount added
     to the niceness of this process.
     """
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return Session(
         [sys.executable, "-m", module, *arguments],
         output,
-        environment={**os.environ, **python, **(environment or {})},
+        environment={**os.environ, **python_environment(), **(environment or {})},
         nice=nice,
     )

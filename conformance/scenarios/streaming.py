@@ -27,6 +27,10 @@ from metadata.records.names import any_topic_name
 
 RUN_SECONDS = 600.0
 LOOK_SECONDS = 0.02
+PAUSE_SECONDS = 0.1
+"""The least pause of the observer between its reads. If its reads took longer, the pause is as long as they took, so that the reads
+leave cores to the job.
+"""
 
 
 @dataclass
@@ -45,14 +49,14 @@ def observe(place: Place, stop: Path) -> Observed:
     last = False
     while not last:
         last = stop.exists()
-        began = now()
+        began = turned = now()
         noted.read(began, read_all(place.url, place.topic), final=last)
         seen.reads += 1
         began, start = now(), following.log
         rows = following.next()
         noted.poll(began, start, following.log, rows)
         seen.micro_batches += bool(rows)
-        time.sleep(0.0 if last else 0.1)  # leave the cores to the job
+        time.sleep(0.0 if last else max(PAUSE_SECONDS, (now() - turned) / 1000))
     seen.events = noted.events
     return seen
 

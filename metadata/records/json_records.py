@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 from json.encoder import encode_basestring
-from typing import Annotated, Any, Final, Self
+from types import UnionType
+from typing import Annotated, Any, Final, Self, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -57,6 +59,12 @@ Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Number = Annotated[Whole, Field(ge=0)]
 """A whole number that occurs in keys: a number of a log or of another sequence, or a schema version."""
 
+KNOWN: Final = 1024
+KNOWN_BYTES: Final = 2048
+"""A process remembers this many parsed records, each of at most this many bytes of JSON, because it reads most records repeatedly,
+and parsing takes most of the time of a read. The records that it remembers take 10 MB at most.
+"""
+
 
 class JsonRecord(BaseModel):
     """A record with its JSON form. Immutable: a change is a `model_copy(update=...)`."""
@@ -77,6 +85,12 @@ class JsonRecord(BaseModel):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Parse a record. Raises CorruptRecord."""
+        if len(data) > KNOWN_BYTES:
+            return cls._parsed(data)
+        return cast("Self", _apart(_known(cls, data)))
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> Self:
         try:
             return cls.model_validate(read_json(data, decimals=True))
         except (ValueError, ValidationError) as error:
@@ -89,6 +103,42 @@ class JsonRecord(BaseModel):
             return cls.from_bytes(record.value)
         except CorruptRecord as error:
             raise CorruptRecord(f"{record.key.path}: {error.message}", advice=error.advice) from error
+
+
+@lru_cache(maxsize=KNOWN)
+def _known(kind: type[JsonRecord], data: bytes) -> JsonRecord:
+    return kind._parsed(data)
+
+
+def _apart(record: JsonRecord) -> JsonRecord:
+    """Return the record. If it has dicts, or records with dicts, return a copy: a caller that changes a dict changes only its copy.
+    All other values of records are immutable.
+    """
+    names = _dicts(type(record))
+    if not names:
+        return record
+    copied = record.model_copy()
+    for name in names:
+        value = copied.__dict__[name]
+        if value is not None:
+            copied.__dict__[name] = _apart(value) if isinstance(value, JsonRecord) else dict(value)
+    return copied
+
+
+@lru_cache(maxsize=256)
+def _dicts(kind: type[JsonRecord]) -> tuple[str, ...]:
+    """Return the names of the fields that have a dict, or a record with dicts."""
+    return tuple(name for name, field in kind.model_fields.items() if any(map(_has_dict, _alternatives(field.annotation))))
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _has_dict(annotation: Any) -> bool:
+    if get_origin(annotation) is dict:
+        return True
+    return isinstance(annotation, type) and issubclass(annotation, JsonRecord) and bool(_dicts(annotation))
 
 
 def why(error: ValueError) -> str:

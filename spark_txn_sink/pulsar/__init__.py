@@ -12,7 +12,7 @@ resolving      reads a log of one owner, and finds out how the transactions of e
 work           what one commit makes visible, and the interface to the control topic
 committing     the driver's steps from the reports of the tasks to the end of the transaction
 journal        tells the program of a transaction over several topics which of its writes have begun and ended
-many_topics    the end of a transaction over several topics, also of one without Spark
+many_topics    the topics of a transaction, and the records of where its rows are. Also for one without Spark
 control_topic  reads and writes the control topic of an application
 settling       tells readers which records of a topic's writers' log they do not need any more
 admin          creates topics through the REST interface

@@ -46,6 +46,8 @@ _LOOK: Final = (
     "It was open for longer than {}, or somebody has aborted it by its id (`txnsegment txns abort`): the log of the broker "
     "says which."
 )
+PATIENCE_SECONDS: Final = 60.0
+"""How long the coordinator is asked again for an outcome."""
 TRIES: Final = 3
 """How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
 

@@ -1,28 +1,19 @@
-"""The end of a transaction over several topics: it records where the rows of each topic are, and commits a version of an
-application once. `cluster.transaction()` and `cluster.begin()` share it.
+"""What a transaction over several topics has: its application, and its rows in each topic. It records where these rows are.
+`cluster.transaction()` and `cluster.begin()` share it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from spark_txn_sink.pulsar.attempts import Opened, opened
-from spark_txn_sink.pulsar.committing import Committer
-from spark_txn_sink.pulsar.control import ARGUMENTS
-from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Places, journal_name
 from spark_txn_sink.pulsar.settling import settle
-from spark_txn_sink.pulsar.work import Work
-
-PATIENCE_SECONDS: Final = 60.0
-"""How long the coordinator is asked again for an outcome."""
 
 
 @dataclass(frozen=True)
@@ -83,53 +74,3 @@ def settle_all(client: PulsarClient, topics: Iterable[Topic], recorded: Mapping[
         if one.name in recorded:
             written = recorded[one.name]
             settle(client, one.name, Opened(written.txn, written.segment, one.logged or written.place), written.place)
-
-
-class VersionCommit:
-    """The commit of a transaction as a version of its application.
-
-        if version.begin():
-            ...                     # write acknowledgements into the transaction
-            version.finish(recorded)
-
-    `opened`: the opening of the transaction in the journal. The caller closes this object. The methods raise as those of
-    `Committer`.
-    """
-
-    def __init__(
-        self, connect: Callable[[], PulsarClient], application: Application, opened: Opened, topics: Iterable[Topic], rows: int
-    ) -> None:
-        assert application.name is not None
-        assert application.version is not None
-        parts = [*topics]
-        self._work = Work(
-            txn=opened.txn,
-            run=opened.txn.text,
-            version=application.version,
-            topic=", ".join(one.name for one in parts),
-            segments={name: places for one in parts for name, places in one.segments.items()},
-            rows=rows,
-            what=f"the application {application.name} over several topics",
-            streaming=False,
-            opened=opened,
-            words=ARGUMENTS,
-        )
-        self._control = ControlTopic(connect, application.name, application.journal, application.admin_url)
-        self._committer = Committer(self._control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
-
-    def begin(self) -> bool:
-        """Prepare the commit. Return False if another transaction has committed the version; then this transaction is aborted."""
-        return self._committer.begin(self._work)
-
-    def finish(self, recorded: Callable[[], object]) -> bool:
-        """Commit. Return False if another transaction has committed the version; then this transaction is aborted. `recorded`:
-        records where the rows are.
-        """
-        return self._committer.finish(self._work, recorded)
-
-    def check(self) -> bool:
-        """Return whether the version is not committed yet. Raises TakenOver, VersionRefused if it cannot be committed any more."""
-        return self._committer.check(self._work) == "commit"
-
-    def close(self) -> None:
-        self._control.drop()

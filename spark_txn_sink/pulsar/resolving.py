@@ -6,6 +6,7 @@ on meanwhile. Several aborts run at the same time, so that a take-over after man
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -31,10 +32,18 @@ class End(Protocol):
     def __call__(self, txn: TxnId, *, commit: bool) -> None: ...
 
 
-def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Callable[[], float], patience: float) -> Outcome | None:
+def resolved(
+    end: End,
+    txn: TxnId,
+    *,
+    pause: Callable[[float], None],
+    now: Callable[[], float],
+    patience: float,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Outcome | None:
     """Abort a transaction and ask again, for `patience` seconds, until the outcome is known. Return None if the coordinator has
     forgotten the transaction, which it does some time after its end. `pause`: waits a number of seconds. `now`: a monotonic clock
-    in seconds.
+    in seconds. `stopped`: whether nobody waits for the outcome any more; it is not asked for again then.
     """
     deadline = now() + patience
     while True:
@@ -44,15 +53,17 @@ def resolved(end: End, txn: TxnId, *, pause: Callable[[float], None], now: Calla
         except TransactionEnded as error:
             return None if error.code == TRANSACTION_NOT_FOUND else "committed"
         except UNKNOWN:
-            if now() >= deadline:
+            if now() >= deadline or stopped():
                 raise
             pause(0.2)
 
 
 class Resolver:
-    """Aborts transactions, and learns how each of them ended, because it may have been committed already. All aborts together take
-    at most `patience` seconds and one request more. `at_once`: how many aborts run at the same time, each in a thread. With 0 there
-    are no threads: `start` aborts the transaction itself, and waits for the outcome.
+    """Aborts transactions, and learns how each of them ended, because it may have been committed already. All aborts together
+    take at most `patience` seconds and one request more. `at_once`: how many aborts run at the same time, each in a thread. With
+    0 there are no threads: `start` aborts the transaction itself, and waits for the outcome. The end of the block waits for
+    nothing, so that a caller that gives up (Ctrl-C) goes on at once. Aborts that are under way then are not repeated, and no
+    others follow.
 
         with Resolver(end, pause=.., now=.., patience=60) as resolver:
             resolver.start(txn)
@@ -71,6 +82,7 @@ class Resolver:
         self._end, self._pause, self._now, self._deadline = end, pause, now, now() + patience
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="txnsegment-pulsar-end") if at_once else None
         self._asked: dict[TxnId, Future[Outcome | None]] = {}
+        self._over = threading.Event()
 
     def start(self, txn: TxnId) -> None:
         """Begin to abort a transaction, unless this was begun before. Without a pool raises as `resolved`."""
@@ -85,7 +97,7 @@ class Resolver:
 
     def _resolved(self, txn: TxnId) -> Outcome | None:
         patience = max(0.0, self._deadline - self._now())
-        return resolved(self._end, txn, pause=self._pause, now=self._now, patience=patience)
+        return resolved(self._end, txn, pause=self._pause, now=self._now, patience=patience, stopped=self._over.is_set)
 
     def outcomes(self) -> dict[TxnId, Outcome | None]:
         """Wait for all outcomes, and return them. None: the coordinator has forgotten the transaction. Raises as `resolved`."""
@@ -95,8 +107,9 @@ class Resolver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Replay(Protocol[Taken]):

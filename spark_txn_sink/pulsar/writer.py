@@ -29,10 +29,9 @@ from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
 from spark_txn_sink.plan import OVERWRITE
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import Committer, NotCommitted
+from spark_txn_sink.pulsar.committing import PATIENCE_SECONDS, Committer, NotCommitted
 from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Note, end_write, merged, token
-from spark_txn_sink.pulsar.many_topics import PATIENCE_SECONDS
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows

@@ -13,6 +13,7 @@ from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.auth import shared
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import NotSupported, TopicMissing, TransactionEnded
 from pulsar_protocol.producer import Producer
@@ -87,3 +88,18 @@ def test_an_entry_of_a_transaction_that_has_ended_is_refused_as_such(client: Pul
     client.end(txn, commit=False)
     with Producer(client, segment.name) as producer, pytest.raises(TransactionEnded, match="already ABORTED"):
         producer.send([Message(b"late")], txn)
+
+
+@pytest.mark.parametrize("entries_before", [0, 1])
+def test_a_sealed_segment_tells_whether_it_has_an_entry(
+    client: PulsarClient, pulsar_broker: PulsarBroker, entries_before: int
+) -> None:
+    """A producer whose first entry was in flight when its segment was sealed asks for this."""
+    topic = pulsar_broker.create(f"client-{uuid.uuid4().hex[:8]}")
+    (segment,) = client.layout(topic).active
+    with Producer(client, segment.name) as producer:
+        for _ in range(entries_before):
+            producer.send([Message(b"row")])
+        pulsar_broker.split(topic, segment.id)
+    sealed = Segment(client, segment.name)
+    assert sealed.is_empty(sealed.last()) is (entries_before == 0)

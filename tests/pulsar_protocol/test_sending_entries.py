@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from pulsar_protocol import producer as module
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, Retriable, TopicTerminated
+from pulsar_protocol.errors import ConnectionLost, Retriable, TimedOut, TopicTerminated
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer, open_shared
-from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, hang_up, refuse
+from tests.support.fake_broker import PATIENCE, Action, FakeBroker, Peer, answer, hang_up, refuse, silent
 
 SEGMENT = "segment://a/b/c/0000-ffff-0"
 OPENED = answer("producer_success", producer_name="p", last_sequence_id=-1, schema_version=b"")
@@ -82,12 +83,15 @@ def then(*actions: Action) -> Action:
     return act
 
 
-def ends_at(broker: FakeBroker, entry: int) -> None:
-    """Let the broker answer that the segment is sealed, and that its last entry has the id `entry`."""
+def ends_at(broker: FakeBroker, *places: Position) -> None:
+    """Let the broker answer that the segment is sealed. `places`: its answers to questions for the end and the beginning of the
+    segment.
+    """
     broker.on("producer", SEALED)
-    place = {"ledger_id": 3, "entry_id": entry}
+    told = [one.message_id for one in places]
     broker.on(
-        "get_last_message_id", answer("get_last_message_id_response", last_message_id=place, consumer_mark_delete_position=place)
+        "get_last_message_id",
+        *(answer("get_last_message_id_response", last_message_id=one, consumer_mark_delete_position=one) for one in told),
     )
 
 
@@ -110,8 +114,23 @@ def test_a_receipt_after_the_close_counts(broker: FakeBroker, producer: Producer
 def test_an_entry_without_an_answer_was_not_written_if_the_segment_ends_before_it(broker: FakeBroker, producer: Producer) -> None:
     broker.on("send", receipt(4), closed)
     producer.send(ROWS)
-    ends_at(broker, 4)
+    ends_at(broker, Position(3, 4))
     with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+
+
+def test_an_entry_without_an_answer_was_not_written_if_the_segment_has_no_entry(broker: FakeBroker, producer: Producer) -> None:
+    broker.on("send", closed)
+    ends_at(broker, Position(3, -1))
+    with pytest.raises(TopicTerminated):
+        producer.send(ROWS)
+
+
+def test_an_entry_without_an_answer_may_be_in_an_earlier_ledger_of_the_segment(broker: FakeBroker, producer: Producer) -> None:
+    """The last ledger of the segment is empty. The segment begins with an earlier one."""
+    broker.on("send", closed)
+    ends_at(broker, Position(4, -1), Position(3, -1))
+    with pytest.raises(ConnectionLost, match="did not say whether it has the entry"):
         producer.send(ROWS)
 
 
@@ -124,7 +143,7 @@ def test_an_entry_without_an_answer_may_have_been_written_if_the_segment_ends_af
         broker.on("send", receipt(4))
         producer.send(ROWS)
     broker.on("send", closed)
-    ends_at(broker, 5)
+    ends_at(broker, Position(3, 5))
     with pytest.raises(ConnectionLost, match=r"did not say whether it has the entry\. The segment ends at 3:5"):
         producer.send(ROWS)
 
@@ -192,3 +211,25 @@ def test_a_shared_producer_is_refused_at_last_if_the_segment_is_never_ready(brok
     with pytest.raises(Retriable, match="ServiceNotReady"):
         open_shared(client, SEGMENT, pauses=lambda: iter([0.0, 0.0, 2 * PATIENCE]), seconds=PATIENCE)
     assert broker.count("producer") == 3
+
+
+def test_an_attempt_to_open_a_shared_producer_takes_no_longer_than_the_time_that_is_left(
+    broker: FakeBroker, client: PulsarClient
+) -> None:
+    broker.on("producer", silent)
+    with pytest.raises(TimedOut, match=r"did not answer within 0\.[0-9]+ s"):
+        open_shared(client, SEGMENT, seconds=0.5)
+    broker.on("lookup_topic", silent)
+    with pytest.raises(TimedOut, match=r"did not answer within 0\.[0-9]+ s"):
+        open_shared(client, SEGMENT, seconds=0.5)
+
+
+def test_a_layout_that_is_not_told_in_the_time_that_is_left_does_not_delay_the_error_of_a_producer(
+    broker: FakeBroker, client: PulsarClient
+) -> None:
+    broker.on("producer", refuse(6))
+    broker.on("scalable_topic_lookup", silent)
+    started = time.monotonic()
+    with pytest.raises(Retriable, match="ServiceNotReady"):
+        open_shared(client, SEGMENT, seconds=0.5)
+    assert time.monotonic() - started < PATIENCE / 2

@@ -39,11 +39,11 @@ class Dying(ControlTopic):
 def main(url: str, admin: str, version: int, place: str, topics: list[str]) -> None:
     from pyspark.sql import SparkSession
 
-    import spark_txn_sink.pulsar.many_topics as many_topics
+    import txnsegment.pulsar.ending as ending
 
     os.environ["TXNSEGMENT_PULSAR_ADMIN_URL"] = admin
     Dying.place = place
-    many_topics.ControlTopic = Dying  # type: ignore[misc]
+    ending.ControlTopic = Dying  # type: ignore[misc]
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     with connect(url) as cluster, cluster.transaction(app="killed", version=version) as txn:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from metadata.common.errors import OptionError
 from metadata.records.row_ranges import NONE, minus
 from pulsar_protocol import auth
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import Fenced, PulsarError, TopicMissing
+from pulsar_protocol.errors import Fenced, PulsarError
 from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import ack_log_name
 from spark_txn_sink.pulsar.control import TakenOver
@@ -90,6 +91,7 @@ class AckLog:
         """Whether this consumer has owned the log before."""
         self._replaced = False
         """Whether another consumer has taken over. Then this one gives up for good."""
+        self._closed = False
         self._last: Position | None = None
         """The position of the last record that this consumer wrote."""
         self._still_open: set[TxnId] = set()
@@ -98,9 +100,15 @@ class AckLog:
         """The transactions with a `done` whose end is not known to this object."""
 
     def state(self) -> State:
-        """Return what is acknowledged. Take over if that is needed."""
+        """Return what is acknowledged. Take over if that is needed. Raises OptionError after `close`."""
         deadline = self._clock.now() + PATIENCE_SECONDS
         while not self._replaced:
+            if self._closed:
+                self.forget()  # another thread may have closed it during the take-over
+                raise OptionError(
+                    f"The acknowledgements of {self._what} are closed.",
+                    advice="Its consumer or transaction has ended. Make another one.",
+                )
             if self._state is not None and self._log.owned:
                 return self._state
             try:
@@ -199,6 +207,8 @@ class AckLog:
         self._log.drop()
 
     def close(self) -> None:
+        """Give the subscription free for good. Idempotent."""
+        self._closed = True
         self.forget()
 
     # --- the steps ---
@@ -248,9 +258,7 @@ class AckLog:
         )
 
     def _own(self) -> Position:
-        """Become the only producer. If another program creates the log at this moment, wait for its segment. Raises
-        SubscriptionBusy.
-        """
+        """Become the only producer. Wait a moment for the end of another consumer. Raises SubscriptionBusy."""
         deadline = self._clock.now() + BUSY_SECONDS
         while True:
             try:
@@ -262,7 +270,4 @@ class AckLog:
                         f"Another consumer or transaction has {self._what}.",
                         advice="End it, or take another subscription. If its machine failed, the broker ends it after a minute.",
                     ) from error
-            except TopicMissing:
-                if self._clock.now() >= deadline:
-                    raise
             self._clock.pause(0.1)

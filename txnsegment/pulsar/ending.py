@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -15,8 +16,11 @@ from pulsar_protocol.errors import Fenced as ProducerFenced
 from pulsar_protocol.service import Service
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.committing import PATIENCE_SECONDS, Committer
+from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.log_records import Outcome
-from spark_txn_sink.pulsar.many_topics import Application, Topic, VersionCommit
+from spark_txn_sink.pulsar.many_topics import Application, Topic
+from spark_txn_sink.pulsar.work import Work
 
 
 class Owner(Protocol):
@@ -131,22 +135,49 @@ def ended_early(txn: TxnId, timeout_ms: int, seconds: float, application: Applic
 
 
 class VersionEnd:
-    """Ends a transaction as a version of its application, with the errors of the public API."""
+    """Ends a transaction as a version of its application, with the errors of the public API.
+
+        with VersionEnd(client, application, opened, topics, rows) as version:
+            if version.begin():
+                ...                     # write acknowledgements into the transaction
+                version.finish(recorded)
+
+    `opened`: the opening of the transaction in the journal. `begin` and `finish` raise NotCommitted and LogDamaged as those of
+    `Committer` do.
+    """
 
     def __init__(self, client: PulsarClient, application: Application, opened: Opened, topics: Sequence[Topic], rows: int) -> None:
-        self._txn, self._application = opened.txn, application
-        url = client.url
-        self._version = VersionCommit(lambda: auth.connect(url).patient(), application, opened, topics, rows)
+        assert application.name is not None
+        assert application.version is not None
+        self._application, url = application, client.url
+        self._work = Work(
+            txn=opened.txn,
+            run=opened.txn.text,
+            version=application.version,
+            topic=", ".join(one.name for one in topics),
+            segments={name: places for one in topics for name, places in one.segments.items()},
+            rows=rows,
+            what=f"the application {application.name} over several topics",
+            streaming=False,
+            opened=opened,
+            words=control.ARGUMENTS,
+        )
+        self._control = ControlTopic(
+            lambda: auth.connect(url).patient(), application.name, application.journal, application.admin_url
+        )
+        self._committer = Committer(self._control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
 
     def begin(self) -> bool:
-        """See `VersionCommit.begin`."""
+        """Prepare the commit. Return False if another transaction has committed the version; then this transaction is aborted."""
         with _translated():
-            return self._version.begin()
+            return self._committer.begin(self._work)
 
     def finish(self, recorded: Callable[[], object]) -> bool:
-        """See `VersionCommit.finish`."""
+        """Commit. Return False if another transaction has committed the version; then this transaction is aborted. `recorded`:
+        records where the rows are.
+        """
         with _translated():
-            return self._version.finish(recorded)
+            return self._committer.finish(self._work, recorded)
 
     def check(self, error: BaseException) -> None:
         """Raise VersionConflict or Fenced if another program of the application is the reason of `error`. If that cannot be found
@@ -154,13 +185,13 @@ class VersionEnd:
         """
         try:
             with _translated():
-                if self._version.check():
+                if self._committer.check(self._work) == "commit":
                     return
         except PulsarError as second:
             error.add_note(f"The control topic of the application {self._application.name} could not be read: {second.message}")
             return
         raise Fenced(
-            f"The Pulsar transaction {self._txn.text} has ended, and version {self._application.version} of the application "
+            f"The Pulsar transaction {self._work.txn.text} has ended, and version {self._application.version} of the application "
             f"{self._application.name} is committed by another transaction.",
             advice="Nothing of this transaction is visible. If it repeats a committed version, it has nothing to do. If another "
             "program uses the app, let only one program at a time use it.",
@@ -170,7 +201,7 @@ class VersionEnd:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._version.close()
+        self._control.drop()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from spark_txn_source.option_table import INCLUDE_METADATA, TOPIC
 from spark_txn_source.pulsar.option_table import VALUE_FORMAT, At
 from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.topics import layout
-from txnsegment.pulsar.ack_records import RowsBySegment, State
+from txnsegment.pulsar.ack_records import RowsBySegment
 from txnsegment.pulsar.unread import Unread, hidden_between, read_exactly
 
 _COLUMNS = ("__segment", "__messageId")
@@ -43,7 +43,7 @@ class RowsTaken(AckConflict):
 
 
 @dataclass(frozen=True)
-class Extent:
+class GivenRows:
     """The rows of a DataFrame in one segment: the first, the last, and how many."""
 
     first: Row
@@ -52,7 +52,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Run:
+class Stretch:
     """Unacknowledged rows of a segment that follow one another. `given`: whether they are in the DataFrame, or not in it."""
 
     given: bool
@@ -72,11 +72,11 @@ def identified(df: DataFrame) -> DataFrame:
     return df.select(*_COLUMNS).distinct()
 
 
-def extents(ids: DataFrame) -> dict[str, Extent]:
+def given_rows(ids: DataFrame) -> dict[str, GivenRows]:
     """Return where the rows are, by segment. Runs a Spark job. `ids`: what `identified` returned."""
     place = F.struct(*_place())
     made = ids.groupBy("__segment").agg(F.min(place).alias("first"), F.max(place).alias("last"), F.count("*").alias("count"))
-    return {one["__segment"]: Extent(Row(*one["first"]), Row(*one["last"]), one["count"]) for one in made.collect()}
+    return {one["__segment"]: GivenRows(Row(*one["first"]), Row(*one["last"]), one["count"]) for one in made.collect()}
 
 
 def topic_of(client: PulsarClient, segment: str) -> str:
@@ -99,55 +99,55 @@ def acks_of(
     spark: SparkSession,
     client: PulsarClient,
     topic: str,
-    state: State,
+    done: RowsBySegment,
     ids: DataFrame,
-    wanted: Mapping[str, Extent],
+    wanted: Mapping[str, GivenRows],
 ) -> RowsBySegment:
     """Return what an acknowledgement of the rows of a topic covers, by segment. Runs a Spark job. `wanted`: where the rows of `ids`
-    are in the segments of this topic. `state`: what the subscription has acknowledged.
+    are in the segments of this topic. `done`: what is acknowledged already, by the subscription or in the same transaction.
 
-    Raises RowsTaken if rows are acknowledged already, OffsetOutOfRange if they are not decided, or the broker's error.
+    Raises RowsTaken if rows are in `done`, OffsetOutOfRange if they are not decided, or the broker's error.
     """
     names = {one.name: one for one in layout(client, topic).segments.values()}
-    for segment, extent in wanted.items():
-        whole_range = ((extent.first, _behind(extent.last)),)
-        if segment not in names or not minus(whole_range, state.rows.get(segment, NONE)):
-            raise _taken(segment, topic, extent.count)
+    for segment, given in wanted.items():
+        whole_range = ((given.first, _behind(given.last)),)
+        if segment not in names or not minus(whole_range, done.get(segment, NONE)):
+            raise _taken(segment, topic, given.count)
     starts = {name: Position(one.first.ledger_id, one.first.entry_id - 1) for name, one in wanted.items()}
     ends = {name: Position(one.last.ledger_id, one.last.entry_id) for name, one in wanted.items()}
     places = Places(client, topic)
     places.ends(At(ends), places.cuts(names[name] for name in wanted))
-    hidden = hidden_between(state.rows, starts, ends)
+    hidden = hidden_between(done, starts, ends)
     options = read_exactly([Unread(starts=starts, ends=ends, hidden=hidden, rows={}, held=(), sent={})])
     options |= {SERVICE_URL.name: client.url, TOPIC.name: topic, INCLUDE_METADATA.name: "true", VALUE_FORMAT.name: "binary"}
     found = spark.read.format("txnsegment").schema("__segment string, __messageId string").options(**options).load()
-    runs = _runs(found, ids)
+    stretches = _stretches(found, ids)
     made = {}
-    for segment, extent in wanted.items():
-        mine = runs.get(segment, [])
-        if (count := sum(one.count for one in mine if one.given)) < extent.count:
-            raise _taken(segment, topic, extent.count - count)
-        made[segment] = covered(mine, state.rows.get(segment, NONE), partial(_has_row, client, segment))
+    for segment, given in wanted.items():
+        mine = stretches.get(segment, [])
+        if (count := sum(one.count for one in mine if one.given)) < given.count:
+            raise _taken(segment, topic, given.count - count)
+        made[segment] = covered(mine, done.get(segment, NONE), partial(_has_row, client, segment))
     return made
 
 
-def covered(runs: list[Run], done: Rows, has_row: HasRow) -> Rows:
+def covered(stretches: list[Stretch], done: Rows, has_row: HasRow) -> Rows:
     """Return what an acknowledgement of the given rows of a segment covers: the rows, and the positions around them that have no
-    unacknowledged row. Pure but for `has_row`. `runs`: all unacknowledged rows between the first and the last given row, in their
-    order. `done`: the rows that are acknowledged.
+    unacknowledged row. Pure but for `has_row`. `stretches`: all unacknowledged rows between the first and the last given row, in
+    their order. `done`: the rows that are acknowledged.
     """
     spans: list[Span] = []
-    for number, run in enumerate(runs):
-        if not run.given:
+    for number, stretch in enumerate(stretches):
+        if not stretch.given:
             continue
-        before = runs[number - 1].last if number else None
-        after = runs[number + 1].first if number + 1 < len(runs) else None
-        spans.append((_begin(run.first, before, done, has_row), _end(run.last, after, done, has_row)))
+        before = stretches[number - 1].last if number else None
+        after = stretches[number + 1].first if number + 1 < len(stretches) else None
+        spans.append((_begin(stretch.first, before, done, has_row), _end(stretch.last, after, done, has_row)))
     return minus(rows(spans), done)
 
 
 def _begin(first: Row, before: Row | None, done: Rows, has_row: HasRow) -> Row:
-    """Return where the range of a run begins. `before`: the unacknowledged row before the run, if it is known."""
+    """Return where the range of a stretch begins. `before`: the unacknowledged row before the stretch, if it is known."""
     behind = max((end for _, end in done if end <= first), default=FIRST)
     if before is not None and before >= behind:
         return first
@@ -155,8 +155,8 @@ def _begin(first: Row, before: Row | None, done: Rows, has_row: HasRow) -> Row:
 
 
 def _end(last: Row, after: Row | None, done: Rows, has_row: HasRow) -> Row:
-    """Return where the range of a run ends. `after`: the unacknowledged row after the run. None: all rows up to the end of the
-    entry of `last` are known, and there is none.
+    """Return where the range of a stretch ends. `after`: the unacknowledged row after the stretch. None: all rows up to the end of
+    the entry of `last` are known, and there is none.
     """
     if after is not None and after[:2] == last[:2]:
         return _behind(last)
@@ -176,18 +176,18 @@ def _place() -> list[Column]:
     return [parts.getItem(number).cast("long").alias(name) for number, name in enumerate(("ledger", "entry", "index"))]
 
 
-def _runs(found: DataFrame, ids: DataFrame) -> dict[str, list[Run]]:
-    """Return the runs of the rows `found`, by segment, in their order. Runs a Spark job."""
+def _stretches(found: DataFrame, ids: DataFrame) -> dict[str, list[Stretch]]:
+    """Return the stretches of the rows `found`, by segment, in their order. Runs a Spark job."""
     both = found.join(ids.withColumn("given", F.lit(True)), list(_COLUMNS), "left")
     placed = both.select("__segment", F.coalesce("given", F.lit(False)).alias("given"), F.struct(*_place()).alias("place"))
     number = F.row_number().over(Window.partitionBy("__segment").orderBy("place"))
     same = F.row_number().over(Window.partitionBy("__segment", "given").orderBy("place"))
-    grouped = placed.withColumn("run", number - same).groupBy("__segment", "given", "run")
-    made: dict[str, list[Run]] = {}
+    grouped = placed.withColumn("stretch", number - same).groupBy("__segment", "given", "stretch")
+    made: dict[str, list[Stretch]] = {}
     for one in grouped.agg(F.min("place").alias("first"), F.max("place").alias("last"), F.count("*").alias("count")).collect():
-        run = Run(one["given"], Row(*one["first"]), Row(*one["last"]), one["count"])
-        made.setdefault(one["__segment"], []).append(run)
-    return {segment: sorted(listed, key=lambda run: run.first) for segment, listed in made.items()}
+        stretch = Stretch(one["given"], Row(*one["first"]), Row(*one["last"]), one["count"])
+        made.setdefault(one["__segment"], []).append(stretch)
+    return {segment: sorted(listed, key=lambda stretch: stretch.first) for segment, listed in made.items()}
 
 
 def _has_row(client: PulsarClient, segment: str, at: Row, to: Row) -> bool:

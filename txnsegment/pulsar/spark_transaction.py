@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -25,14 +25,14 @@ from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.several import parts_options
 from txnsegment.blocks import entered, left
 from txnsegment.executions import active, has_succeeded
-from txnsegment.pulsar.ack_records import RowsBySegment
+from txnsegment.pulsar.ack_records import joined
 from txnsegment.pulsar.ending import Participant
 from txnsegment.pulsar.opening import full_name, owned_acks, subscription_name
-from txnsegment.pulsar.row_acks import Extent, RowsTaken, acks_of, extents, identified, topic_of
+from txnsegment.pulsar.row_acks import GivenRows, RowsTaken, acks_of, given_rows, identified, topic_of
 from txnsegment.pulsar.subscriptions import PulsarSubscriptions
 from txnsegment.pulsar.transaction import PulsarTransaction
-from txnsegment.pulsar.transaction_acks import TransactionAcks
-from txnsegment.pulsar.unread import Unread, check_free, read_exactly, unread
+from txnsegment.pulsar.transaction_acks import Claim, TransactionAcks
+from txnsegment.pulsar.unread import Unread, check_options, read_exactly, unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,7 @@ class PulsarSparkTransaction(PulsarTransaction):
         super().__init__(client, timeout_ms, bits, application)
         self._subscriptions = PulsarSubscriptions(client)
         self._acking = threading.RLock()
-        self._joined: list[TransactionAcks] = []
+        self._owned: list[TransactionAcks] = []
         """The acknowledgements of the subscriptions that this transaction owns."""
         self._writes: list[Note] | None = None
         """The finished writes of Spark; None before the commit."""
@@ -101,7 +101,7 @@ class PulsarSparkTransaction(PulsarTransaction):
         acknowledges the rows already), or the broker's error.
         """
         self._check_takes("read")
-        check_free(options)
+        check_options(options)
         name = subscription_name(subscription)
         given = {key: text for key, value in options.items() if (text := option_text(key, value)) is not None}
         given |= {SERVICE_URL.name: self._client.url}
@@ -113,16 +113,16 @@ class PulsarSparkTransaction(PulsarTransaction):
             for one in acks:
                 found[one] = unread(self._client, parsed[one.topic], name, one.state())
                 one.hold(found[one].held)
-                one.check_free(found[one].rows)
+                one.check_unclaimed(found[one].rows)
             ends = (ENDING_OFFSETS.name.lower(), ENDING_TIMESTAMP.name.lower())
             given = {key: text for key, text in given.items() if key.lower() not in ends}
             df = spark.read.format("txnsegment").options(**given, **read_exactly(found.values())).load()
-            for one, rows in found.items():  # nothing is acknowledged if one of the steps above raises
+            for one, rows in found.items():
                 log.info("read txn=%s topic=%s to=%s subscription=%s", self.id, one.topic, rows.ends, name)
-                if rows.ends:
-                    one.claim(rows.rows, rows.sent)
-                    self.join(one)
-                elif rows.rows:
+            # Nothing is acknowledged if one of the steps above raises.
+            self._take_part({one: (rows.rows, rows.sent) for one, rows in found.items() if rows.ends})
+            for one, rows in found.items():
+                if rows.rows and not rows.ends:
                     one.acknowledge_now(rows.rows)
             return df
 
@@ -139,28 +139,50 @@ class PulsarSparkTransaction(PulsarTransaction):
         name = subscription_name(subscription)
         ids = identified(rows).persist()
         try:
-            by_topic: dict[str, dict[str, Extent]] = {}
-            for segment, extent in extents(ids).items():
-                by_topic.setdefault(topic_of(self._client, segment), {})[segment] = extent
+            by_topic: dict[str, dict[str, GivenRows]] = {}
+            for segment, given in given_rows(ids).items():
+                by_topic.setdefault(topic_of(self._client, segment), {})[segment] = given
             with self._acks_of(sorted(by_topic), name) as acks:
-                found: dict[TransactionAcks, RowsBySegment | RowsTaken] = {}
+                found: dict[TransactionAcks, Claim | RowsTaken] = {}
                 for one in acks:
                     one.hold(tuple(by_topic[one.topic]))
-                    try:
-                        mine = acks_of(rows.sparkSession, self._client, one.topic, one.state(), ids, by_topic[one.topic])
-                    except RowsTaken as conflict:
-                        found[one] = conflict
-                        continue
-                    one.check_free(mine)
-                    found[one] = mine
-                for one, made in found.items():
-                    if isinstance(made, RowsTaken):
-                        one.refuse(made)
-                    else:
-                        one.claim(made)
-                    self.join(one)
+                    found[one] = self._claim_of(one, rows.sparkSession, ids, by_topic[one.topic])
+                self._take_part(found)
         finally:
             ids.unpersist()
+
+    def _claim_of(
+        self, acks: TransactionAcks, spark: SparkSession, ids: DataFrame, wanted: dict[str, GivenRows]
+    ) -> Claim | RowsTaken:
+        """Return what an acknowledgement of the given rows of a topic claims, or why they cannot be acknowledged: the subscription
+        has acknowledged some of them before. Rows that this transaction claims already count as acknowledged, so that two claims
+        leave no gap between them. Raises AckConflict if some of the given rows are among these.
+        """
+        acked, claimed = acks.state().rows, acks.claimed
+        try:
+            return acks_of(spark, self._client, acks.topic, joined(acked, claimed), ids, wanted), None
+        except RowsTaken as conflict:
+            if not claimed:
+                return conflict
+        try:
+            mine = acks_of(spark, self._client, acks.topic, acked, ids, wanted)
+        except RowsTaken as conflict:
+            return conflict
+        acks.check_unclaimed(mine)
+        return mine, None
+
+    def _take_part(self, found: Mapping[TransactionAcks, Claim | RowsTaken]) -> None:
+        """Let acknowledgements count with the commit: all of them, or none if another thread has begun to end the transaction. Let
+        the commit raise a RowsTaken.
+        """
+        with self._guard:
+            for one in found:
+                self.join(one)
+            for one, made in found.items():
+                if isinstance(made, RowsTaken):
+                    one.refuse(made)
+                else:
+                    one.claim(*made)
 
     @contextmanager
     def _acks_of(self, topics: Sequence[str], subscription: str) -> Iterator[list[TransactionAcks]]:
@@ -171,7 +193,7 @@ class PulsarSparkTransaction(PulsarTransaction):
             made: list[TransactionAcks] = []
             try:
                 for topic in topics:
-                    known = next((one for one in self._joined if (one.topic, one.subscription) == (topic, subscription)), None)
+                    known = next((one for one in self._owned if (one.topic, one.subscription) == (topic, subscription)), None)
                     if known is None:
                         owned = owned_acks(self._client, self._subscriptions, topic, subscription)
                         known = TransactionAcks(self._client, owned, topic, subscription)
@@ -179,13 +201,13 @@ class PulsarSparkTransaction(PulsarTransaction):
                 yield made
             finally:
                 for one in made:
-                    if one not in self._joined:
+                    if one not in self._owned:
                         one.close()
 
     def join(self, participant: Participant) -> None:
         super().join(participant)
-        if isinstance(participant, TransactionAcks) and participant not in self._joined:
-            self._joined.append(participant)
+        if isinstance(participant, TransactionAcks) and participant not in self._owned:
+            self._owned.append(participant)
 
     def _topics(self) -> list[Topic]:
         if self._writes is None and self._opened is not None:

@@ -67,7 +67,8 @@ class PulsarTransaction:
         self._id: TxnId | None = None
         self._since = now()
         """When the transaction was begun, or a moment before."""
-        self._beginning = threading.RLock()
+        self._guard = threading.RLock()
+        """Held while the transaction begins, takes a participant, or begins to end."""
         self._opened: Opened | None = None
         """The record of the opening in the journal; None: there is none yet."""
         self._places: dict[str, dict[str, tuple[Position, Position]]] = {}
@@ -126,7 +127,7 @@ class PulsarTransaction:
         """Return the id of the transaction. Begin it at the first call. Raises the errors of the broker, and OptionError if this
         object has ended.
         """
-        with self._beginning:
+        with self._guard:
             if self._id is None:
                 self._check_open("begin")
                 self._since = self._now()
@@ -192,13 +193,14 @@ class PulsarTransaction:
         method raises, the transaction is aborted, because the consumer's log may have a record of it. Raises OptionError after the
         end, or after a commit was sent, or for a consumer of another cluster; then the transaction stays open.
         """
-        self._check_takes("take acknowledgements")
-        self._participants.check_cluster(participant)
-        try:
-            self._participants.join(participant, self._begin_once)
-        except BaseException as error:
-            self._abort_after(error)
-            raise
+        with self._guard:  # so that a participant is told the outcome, although another thread ends the transaction
+            self._check_takes("take acknowledgements")
+            self._participants.check_cluster(participant)
+            try:
+                self._participants.join(participant, self._begin_once)
+            except BaseException as error:
+                self._abort_after(error)
+                raise
 
     def commit(self) -> Committed:
         """Make all rows visible, and let all acknowledgements count. A second call returns the result of the first.
@@ -219,9 +221,10 @@ class PulsarTransaction:
             )
         if self._application.name is not None:
             self._begin_once()  # a transaction without rows commits its version, too
-        with self._beginning:
+        with self._guard:
             txn = self._id
             self._ended = txn is None  # nothing can begin the transaction any more
+            self._committing = True
         found = True
         if txn is not None and self._commit_sent:
             self._ask_commit(txn, again=True)
@@ -234,7 +237,6 @@ class PulsarTransaction:
     def _end(self, txn: TxnId) -> bool:
         """Commit for the first time. Return False if the version was committed before."""
         recorded: dict[str, Opened] = {}
-        self._committing = True
         try:
             topics = self._topics()
             if self._application.name is not None:
@@ -310,7 +312,7 @@ class PulsarTransaction:
         """Abort the transaction. If the transaction has ended, this call changes nothing. Raises TransactionEnded if a commit that
         was sent before has committed it. After any other error of the broker the transaction ends by its timeout.
         """
-        with self._beginning:
+        with self._guard:
             if self._ended:
                 return
             self._ended = True

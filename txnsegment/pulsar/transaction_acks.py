@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from ledgers.errors import TxnSegmentError
 from metadata.common.errors import AckConflict
-from metadata.records.row_ranges import FIRST, NONE, common
+from metadata.records.row_ranges import FIRST, NONE, before, common
+from pulsar_protocol import succession
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.cut import Segment
-from pulsar_protocol.layout import Position
+from pulsar_protocol.cut import Cut, Segment
+from pulsar_protocol.layout import EARLIEST, Layout, Position
 from pulsar_protocol.subscription import Subscription, all_but
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_source.pulsar.asking import each
@@ -17,8 +19,11 @@ from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import CHECKPOINT_EVERY, AckLog
 from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State, beginning, joined
 from txnsegment.pulsar.ending import Owner
+from txnsegment.pulsar.feeding import offset_after
 
 log = logging.getLogger("txnsegment.transaction.pulsar")
+Claim = tuple[RowsBySegment, Positions | None]
+"""Rows to acknowledge, and `State.sent` after them, if all rows are read."""
 
 
 class TransactionAcks:
@@ -35,8 +40,11 @@ class TransactionAcks:
         self.service_url = client.url
         self.topic, self.subscription = topic, subscription
         self._cursors = Subscription(client, topic, subscription)
-        self._claimed: RowsBySegment = {}
+        self.claimed: RowsBySegment = {}
+        """The rows that the commit will acknowledge."""
         self._sent: Positions | None = None
+        self._written: Claim = {}, None
+        """What the transaction acknowledges. Nothing is added after it was written into the log."""
         self._conflict: AckConflict | None = None
         self._closed = False
 
@@ -48,10 +56,10 @@ class TransactionAcks:
         """Let the subscription keep the unread entries of these segments from retention."""
         self._cursors.hold([*segments])
 
-    def check_free(self, rows: RowsBySegment) -> None:
+    def check_unclaimed(self, rows: RowsBySegment) -> None:
         """Raise AckConflict if this transaction acknowledges some of the rows already."""
         for segment, found in rows.items():
-            for row, _ in common(found, self._claimed.get(segment, NONE))[:1]:
+            for row, _ in common(found, self.claimed.get(segment, NONE))[:1]:
                 raise AckConflict(
                     f"The transaction acknowledges rows of {segment} from {':'.join(map(str, row))} on already, for the "
                     f"subscription {self.subscription!r} of {self.topic}.",
@@ -59,8 +67,10 @@ class TransactionAcks:
                 )
 
     def claim(self, rows: RowsBySegment, sent: Positions | None = None) -> None:
-        """Acknowledge rows with the commit. They must be free (`check_free`). `sent`: see `State`, if all rows are read."""
-        self._claimed = joined(self._claimed, rows)
+        """Acknowledge rows with the commit. The transaction must not acknowledge them already (`check_unclaimed`). `sent`: see
+        `State`, if all rows are read.
+        """
+        self.claimed = joined(self.claimed, rows)
         self._sent = sent
 
     def refuse(self, conflict: AckConflict) -> None:
@@ -72,7 +82,7 @@ class TransactionAcks:
     def acknowledge_now(self, rows: RowsBySegment) -> None:
         """Acknowledge positions that have no rows, without a transaction, and let the cursors follow."""
         self._acks.acknowledge(rows)
-        self._settle(rows)
+        self._settle(rows, None)
 
     # --- the transaction calls these ---
 
@@ -82,42 +92,52 @@ class TransactionAcks:
     def prepare(self, owner: Owner, txn: TxnId) -> None:
         if self._conflict is not None:
             raise self._conflict
-        self._acks.prepare(txn, self._claimed)
+        self._written = self.claimed, self._sent
+        self._acks.prepare(txn, self.claimed)
 
     def ended(self, owner: Owner, txn: TxnId | None, outcome: Outcome | None) -> None:
         """Take note of how the transaction ended, and give the subscription free."""
         try:
             if txn is not None:
-                self._acks.ended(txn, self._claimed, outcome)
+                self._acks.ended(txn, self._written[0], outcome)
             if outcome == "committed":
-                self._settle(self._claimed)
+                self._settle(*self._written)
         finally:
             self.close()
 
-    def _settle(self, rows: RowsBySegment) -> None:
+    def _settle(self, rows: RowsBySegment, sent: Positions | None) -> None:
         """Let the cursors follow. An error is only logged, because the log has the acknowledgements. A later transaction or
         consumer of the subscription moves the cursors.
         """
         try:
-            self._follow(rows)
+            self._follow(rows, sent)
         except TxnSegmentError as error:
             log.warning("the cursors of %s of %s were not moved: %s", self.subscription, self.topic, error.message)
 
-    def _follow(self, rows: RowsBySegment) -> None:
+    def _follow(self, rows: RowsBySegment, sent: Positions | None) -> None:
         """Let the cursors follow the acknowledgements in the segments of `rows`, and write a checkpoint into the log if one is due.
-        With a checkpoint the cursors follow in all segments, also if an earlier program was killed before it moved them.
+        With a checkpoint the cursors follow in all segments, also if an earlier program was killed before it moved them. Then let
+        the cursors pass the segments that are left behind. The log gets a record of these first, because the broker may delete
+        them.
         """
-        state = self._acks.state()
-        names = {one.name for one in layout(self._client, self.topic).segments.values()}
+        found, state = layout(self._client, self.topic), self._acks.state()
+        names = {one.name for one in found.segments.values()}
         due = state.records >= CHECKPOINT_EVERY
-        ends = {name: beginning(state.rows.get(name, NONE)) for name in (names if due else names & rows.keys())}
+        self._move(state, names if due else names & rows.keys())
+        kept = {name: mine for name, mine in state.rows.items() if name in names or beginning(mine) < WHOLE}
+        self._acks.checkpoint(kept, state.sent if sent is None else sent)
+        if over := left_behind(self._client, found, self._acks.state(), rows):
+            self._acks.acknowledge(dict.fromkeys(over, before(WHOLE)))
+            self._move(self._acks.state(), over)
+
+    def _move(self, state: State, segments: Iterable[str]) -> None:
+        """Move the cursors of these segments to what is acknowledged."""
+        ends = {name: beginning(state.rows.get(name, NONE)) for name in segments}
         places = {name: Position(end.ledger_id, end.entry_id - 1) for name, end in ends.items() if FIRST < end < WHOLE}
         places = {name: all_but(place) for name, place in places.items() if place.entry >= 0}
         whole = [name for name, end in ends.items() if end >= WHOLE]
         places |= each(whole, lambda name: Segment(self._client, name).last())
         self._cursors.acknowledge(places)
-        kept = {name: found for name, found in state.rows.items() if name in names or beginning(found) < WHOLE}
-        self._acks.checkpoint(kept, state.sent if self._sent is None else self._sent)
 
     def close(self) -> None:
         """Give the subscription free. Idempotent."""
@@ -125,3 +145,26 @@ class TransactionAcks:
             self._closed = True
             self._cursors.close()
             self._acks.close()
+
+
+def left_behind(client: PulsarClient, found: Layout, state: State, rows: RowsBySegment) -> frozenset[str]:
+    """Return the sealed segments that no program needs any more, without those of which the log says so. All rows of such a segment
+    were acknowledged before, and a transaction has acknowledged `rows` of its descendants. `found`: the layout of the topic.
+    `state`: what is acknowledged.
+
+    A stream that gives its micro-batches to `txn.acknowledge_rows` may still read a segment, or look for its end, until it has read
+    a row of a descendant in a later micro-batch. Until then the broker must not delete the segment.
+    """
+    offset = offset_after(found.topic, state.rows, state.sent)
+    above = {name for one in found.segments.values() if one.name in rows for name in succession.ancestors(found, one)}
+    ended, cuts = offset.ended, dict[str, Cut]()
+
+    def has_ended(name: str) -> bool:
+        return Segment(client, name).ends_at(offset.segments.get(name, EARLIEST))
+
+    while asked := {one.name for one in succession.readable(found, ended)} & above - rows.keys() - cuts.keys():
+        for name, is_over in each(asked, has_ended).items():
+            place = offset.segments.get(name, EARLIEST)
+            cuts[name] = Cut(place, place, whole=is_over, sealed=True)
+        ended = succession.ended_at(found, ended, offset.segments, cuts)
+    return ended - offset.ended

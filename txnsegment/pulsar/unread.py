@@ -44,7 +44,7 @@ class Unread:
     sent: Positions
 
 
-def check_free(given: Iterable[str]) -> None:
+def check_options(given: Iterable[str]) -> None:
     """Raise OptionError if one of the options is decided by the subscription."""
     decided = {name.lower(): name for name in _SET}
     for name in given:

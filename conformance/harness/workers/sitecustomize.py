@@ -26,8 +26,8 @@ if home.rpartition("/")[0] in sys.path:
 
 match sys.orig_argv[1:3]:
     case ["-m", "pyspark.daemon" | "pyspark.sql.streaming.python_streaming_source_runner"]:
-        # The daemon that forks the workers of tasks stays a child of Spark's JVM, where suites look for these workers.
-        if os.environ.get("TXNSEGMENT_WARM_PYTHON") and sys.orig_argv[3:] != ["pyspark.worker"]:
+        warm_python = os.environ.get("TXNSEGMENT_WARM_PYTHON")
+        if warm_python == "all" or (warm_python == "all but tasks" and sys.orig_argv[3:] != ["pyspark.worker"]):
             import calling  # type: ignore[import-not-found]  # found by the folder of this file, which is on PYTHONPATH
 
             calling.run_forked()

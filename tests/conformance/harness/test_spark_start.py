@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from conformance.harness.spark_start import WORKERS, class_archive, spark_class_path, spark_environment
+from conformance.harness.spark_start import WORKERS, class_archive, python_environment, spark_class_path, spark_environment
 from txnsegment.java import find_java
 
 HOME = Path(pyspark.__file__).parent
@@ -58,3 +58,26 @@ def test_spark_s_python_processes_import_the_installed_pyspark(tmp_path: Path) -
     assert told[1] == str(HOME.parent / "py4j" / "__init__.py")
     assert str(job) in told
     assert not {str(one) for one in spark} & set(told)
+
+
+def test_spark_s_python_starts_without_spark_s_archives_on_its_path(tmp_path: Path) -> None:
+    """The script that starts Python removes the archives from PYTHONPATH, and leaves what a job adds before and after them."""
+    spark = [*sorted((HOME / "python" / "lib").glob("*.zip"), reverse=True), *(HOME / "jars").glob("spark-core_*.jar")]
+    assert [one.name.split("-")[0] for one in spark] == ["pyspark.zip", "py4j", "spark"]
+    before, after = tmp_path / "before.zip", tmp_path / "after.zip"
+    environment = {**os.environ, **python_environment(), "SPARK_HOME": str(HOME)}
+    command = [
+        environment["PYSPARK_PYTHON"],
+        "-c",
+        "import os, sys; print(os.environ['PYTHONPATH'], sys.executable, *sys.argv)",
+        "a b",
+    ]
+
+    def told(*path: Path) -> str:
+        given = {**environment, "PYTHONPATH": os.pathsep.join(map(str, path))}
+        return subprocess.run(command, env=given, capture_output=True, text=True, check=True).stdout
+
+    rest = f"{sys.executable} -c a b\n"
+    assert told(before, *spark, WORKERS, after) == f"{before}:{WORKERS}:{after} {rest}"
+    assert told(*spark, WORKERS) == f"{WORKERS} {rest}"
+    assert told(before, WORKERS) == f"{before}:{WORKERS} {rest}"

@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.protocol.states import KeeperState
 
-from conformance.harness.spark_start import spark_environment
+from conformance.harness.spark_start import WORKERS, python_environment, spark_environment
 from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
 from metadata.client.client import shared_client
@@ -605,8 +605,8 @@ class TestSecrets:
             env={
                 **os.environ,
                 **spark_environment(warm=True),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYTHONPATH": str(Path(__file__).parents[3]),
+                **python_environment(),
+                "PYTHONPATH": os.pathsep.join([str(WORKERS), str(Path(__file__).parents[3])]),
             },
             cwd=tmp_path,
             capture_output=True,

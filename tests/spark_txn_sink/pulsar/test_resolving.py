@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import threading
@@ -69,6 +70,37 @@ def test_each_outcome_is_asked_for_once() -> None:
             resolver.start(txn)
         assert resolver.outcomes() == {TXNS[0]: "aborted", TXNS[1]: "committed", TXNS[2]: None}
     assert sorted(asked) == [*answers]
+
+
+def test_a_caller_that_gives_up_waits_for_no_request_and_no_request_follows() -> None:
+    """As after Ctrl-C, while the coordinator does not answer."""
+    clock, asked = Waits(), list[TxnId]()
+    under_way, over, raised = threading.Barrier(AT_ONCE + 1), threading.Event(), list[str]()
+
+    def end(txn: TxnId, *, commit: bool) -> None:
+        asked.append(txn)
+        under_way.wait(SECONDS)
+        assert over.wait(SECONDS)
+        raise ConnectionLost("The client was closed.")
+
+    def caller() -> None:
+        with contextlib.suppress(KeyboardInterrupt), Resolver(end, pause=clock.pause, now=clock.now, patience=60) as resolver:
+            for txn in (*TXNS, TxnId(1, 0)):
+                resolver.start(txn)
+            under_way.wait(SECONDS)
+            raise KeyboardInterrupt
+        raised.append("at once")
+
+    calling = threading.Thread(target=caller, daemon=True)
+    calling.start()
+    calling.join(SECONDS / 2)
+    said = list(raised)
+    over.set()
+    for one in threading.enumerate():
+        if one.name.startswith("txnsegment-pulsar-end"):
+            one.join(SECONDS)
+    assert said == ["at once"]
+    assert sorted(asked) == TXNS
 
 
 class Control(ModelControl):

@@ -10,27 +10,27 @@ from metadata.common.errors import OptionError
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, common, minus, rows, union
 from pulsar_protocol.layout import EARLIEST, Position
 from spark_txn_source.pulsar.tasks import shown
-from txnsegment.pulsar.row_acks import Run, covered
-from txnsegment.pulsar.unread import check_free, hidden_between
+from txnsegment.pulsar.row_acks import Stretch, covered
+from txnsegment.pulsar.unread import check_options, hidden_between
 
 SIZES = {(1, 0): 3, (1, 1): 0, (1, 2): 1, (2, 0): 0, (2, 1): 2, (4, 0): 4, (4, 1): 1, (4, 2): 0, (4, 3): 2}
 """The entries of a segment, each with the number of its rows. Those of aborted transactions and the markers have none."""
 ALL = [Row(*entry, index) for entry, size in SIZES.items() for index in range(size)]
 
 
-def runs_of(left: list[Row], given: set[Row]) -> list[Run]:
-    """Return the runs of the unacknowledged rows `left`, as Spark finds them: from the first given row on, to the end of the entry
-    of the last one.
+def stretches_of(left: list[Row], given: set[Row]) -> list[Stretch]:
+    """Return the stretches of the unacknowledged rows `left`, as Spark finds them: from the first given row on, to the end of the
+    entry of the last one.
     """
     last = max(given)
-    found: list[Run] = []
+    found: list[Stretch] = []
     for row in left:
         if row < Row(*min(given)[:2], 0) or row[:2] > last[:2]:
             continue
         if found and found[-1].given == (row in given):
-            found[-1] = Run(found[-1].given, found[-1].first, row, found[-1].count + 1)
+            found[-1] = Stretch(found[-1].given, found[-1].first, row, found[-1].count + 1)
         else:
-            found.append(Run(row in given, row, row, 1))
+            found.append(Stretch(row in given, row, row, 1))
     return found
 
 
@@ -50,7 +50,7 @@ def test_an_acknowledgement_covers_the_given_rows_and_leaves_no_gap_without_a_ro
         def has_row(at: Row, to: Row) -> bool:
             return any(at <= row < to for row in ALL)
 
-        made = covered(runs_of(left, given), done, has_row)
+        made = covered(stretches_of(left, given), done, has_row)
         assert not common(made, done)
         assert set(having(ALL, made)) == given
         done, left = union(done, made), [row for row in left if row not in given]
@@ -86,5 +86,5 @@ def test_only_the_rows_between_the_start_and_the_end_are_hidden() -> None:
 @pytest.mark.parametrize("name", ["startingOffsets", "STARTINGTIMESTAMP", "subscription", "acknowledged"])
 def test_the_subscription_decides_where_a_read_begins(name: str) -> None:
     with pytest.raises(OptionError, match=r"the subscription says which rows are read"):
-        check_free([name])
-    check_free(["endingOffsets", "columns"])
+        check_options([name])
+    check_options(["endingOffsets", "columns"])

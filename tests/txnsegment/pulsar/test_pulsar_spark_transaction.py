@@ -24,13 +24,13 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.errors import ConnectionLost, TransactionEnded
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent, decode, log_name
-from spark_txn_sink.pulsar import many_topics
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.journal import Note, Unfinished, finished, opened_of, token
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.writer import BatchWriter
 from tests.support.pulsar_reads import messages_of, visible
+from txnsegment.pulsar import ending
 from txnsegment.pulsar.cluster import PulsarCluster
 from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
 
@@ -343,8 +343,8 @@ def test_a_commit_of_a_version_whose_reply_is_lost_can_be_asked_for_again(
                 raise ConnectionLost(f"The {lost} was lost.")
 
     app = f"etl-{names[0]}"
-    monkeypatch.setattr(many_topics, "PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(many_topics, "ControlTopic", Losing)
+    monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(ending, "ControlTopic", Losing)
     txn = cluster.transaction(app=app, version=1)
     quick_write(txn, names[0], 1)
     with pytest.raises(OutcomeUnknown, match="gave no answer to the commit") as raised:

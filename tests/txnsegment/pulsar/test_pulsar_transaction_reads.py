@@ -23,6 +23,7 @@ from metadata.common.errors import (
     TxnConflict,
 )
 from metadata.records.row_ranges import NONE, Rows
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TransactionEnded
 from pulsar_protocol.layout import Position
@@ -74,6 +75,14 @@ def ids(rows: DataFrame) -> list[int]:
 
 def read(spark: SparkSession, cluster: PulsarCluster, topic: str, **options: str) -> DataFrame:
     return spark.read.format("txnsegment").options(serviceUrl=cluster.url, **options).load(topic)
+
+
+def rows_with(spark: SparkSession, cluster: PulsarCluster, topic: str, *expected: int) -> DataFrame:
+    """Return a read of a topic that has these rows. The broker shows the rows of a commit a moment later."""
+    deadline = time.monotonic() + 60
+    while not set(expected) <= set(ids(found := read(spark, cluster, topic, includeMetadata="true"))):
+        assert time.monotonic() < deadline
+    return found
 
 
 def left(cluster: PulsarCluster, topic: str, subscription: str = "s") -> list[int]:
@@ -182,7 +191,7 @@ def test_a_transaction_that_lost_the_subscription_commits_nothing(
     send(cluster, source, 1, 2)
     zombie = cluster.transaction(app=f"etl-{source}", version=1)
     write(zombie, zombie.read(spark, source, subscription="s"), target)
-    zombie._joined[0]._acks._log.drop()
+    zombie._owned[0]._acks._log.drop()
     with open_pulsar(pulsar, None) as second, second.transaction() as txn:
         write(txn, txn.read(spark, source, subscription="s"), target)
         with pytest.raises((TakenOver, SubscriptionBusy, TxnConflict, TransactionEnded)):
@@ -480,6 +489,122 @@ def test_rows_that_are_acknowledged_already_are_a_conflict_at_the_commit(
             txn.acknowledge_rows(read(spark, cluster, source), subscription="s")
         txn.acknowledge_rows(rows.where("id = 7"), subscription="s")
         assert ids(txn.read(spark, source, subscription="s")) == [3]
+    assert left(cluster, source) == []
+
+
+def test_two_acknowledgements_of_one_transaction_leave_no_gap_between_them(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker
+) -> None:
+    """An entry of an aborted transaction is between their rows."""
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1)
+    cluster.subscriptions.create(source, "s")
+    send(cluster, source, 1, 2)
+    send(cluster, source, 90, commit=False)
+    send(cluster, source, 3, 4)
+    rows = rows_with(spark, cluster, source, 1, 2, 3, 4).persist()
+    with cluster.transaction() as txn:
+        txn.acknowledge_rows(rows.where("id IN (3, 4)"), subscription="s")
+        txn.acknowledge_rows(rows.where("id = 1"), subscription="s")
+        txn.acknowledge_rows(rows.where("id = 2"), subscription="s")
+        for given in ("id = 2", "id IN (2, 3)"):
+            with pytest.raises(AckConflict, match="The transaction acknowledges rows of segment"):
+                txn.acknowledge_rows(rows.where(given), subscription="s")
+    (found,) = acked(cluster, source).values()
+    assert (len(found), left(cluster, source)) == (1, [])
+
+
+def test_a_sealed_segment_whose_rows_are_acknowledged_is_let_go_with_a_row_of_its_children(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker
+) -> None:
+    """By acknowledge_rows alone. The cursor then passes the last entry, which is of an aborted transaction, so that the broker may
+    delete the segment. Before, a stream may read its last micro-batch again.
+    """
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1)
+    cluster.subscriptions.create(source, "s")
+    send(cluster, source, 1, 2)
+    send(cluster, source, 90, commit=False)
+    (parent,) = (one.name for one in cluster.client.layout(source).active)
+
+    def acknowledge(*given: int) -> tuple[bool, bool]:
+        rows = rows_with(spark, cluster, source, *given)
+        with cluster.transaction() as txn:
+            txn.acknowledge_rows(rows.where(rows["id"].isin(*given)), subscription="s")
+        place = (cluster.subscriptions.positions(source, "s") or {})[parent]
+        return beginning(acked(cluster, source)[parent]) == WHOLE, place == Segment(cluster.client, parent).last()
+
+    assert acknowledge(1) == (False, False)
+    pulsar_broker.split(source, 0)
+    send(cluster, source, *range(10, 20))
+    assert acknowledge(11) == (False, False)
+    assert acknowledge(2, 12) == (False, False)
+    assert acknowledge(13) == (True, True)
+    assert left(cluster, source) == [10, *range(14, 20)]
+
+
+def test_all_ancestors_whose_rows_are_acknowledged_are_let_go_with_a_row_of_their_descendants(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker
+) -> None:
+    """One of the ancestors has no entry."""
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 2)
+    cluster.subscriptions.create(source, "s")
+
+    def acknowledge(*given: int) -> None:
+        rows = rows_with(spark, cluster, source, *given)
+        with cluster.transaction() as txn:
+            txn.acknowledge_rows(rows.where(rows["id"].isin(*given)), subscription="s")
+
+    send(cluster, source, *range(10))
+    acknowledge(*range(10))
+    assert all(beginning(found) < WHOLE for found in acked(cluster, source).values())
+    pulsar_broker.merge(source, 0, 1)
+    pulsar_broker.split(source, 2)
+    send(cluster, source, 10, 11)
+    acknowledge(10)
+    sealed = [one.name for one in cluster.client.layout(source).segments.values() if not one.active]
+    assert [beginning(acked(cluster, source).get(one, NONE)) for one in sealed] == [WHOLE] * 3
+    assert left(cluster, source) == [11]
+
+
+@pytest.mark.slow
+def test_a_stream_can_repeat_its_last_batch_after_the_broker_has_deleted_a_segment_that_was_acknowledged(
+    spark: SparkSession, cluster: PulsarCluster, pulsar_broker: PulsarBroker, tmp_path: Path
+) -> None:
+    """The second batch has the first rows of the children. It is repeated, as after a crash before Spark's record of the batch."""
+    namespace = f"public/short-{uuid.uuid4().hex[:8]}"
+    pulsar_broker.rest("PUT", f"namespaces/{namespace}", {})
+    pulsar_broker.rest("POST", f"namespaces/{namespace}/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    source = topic_with(pulsar_broker, cluster, COLUMNS, 1, namespace)
+    cluster.subscriptions.create(source, "s")
+    runs: list[tuple[int, list[int], bool]] = []
+
+    def moved(batch: DataFrame, version: int) -> None:
+        with cluster.transaction(app=f"moved-{source}", version=version, namespace=namespace) as txn:
+            txn.acknowledge_rows(batch, subscription="s")
+        runs.append((version, ids(batch), txn.commit().skipped))
+
+    def run(*expected: int) -> None:
+        rows_with(spark, cluster, source, *expected)
+        rows = spark.readStream.format("txnsegment").options(serviceUrl=cluster.url, includeMetadata="true")
+        stream = rows.option("startingOffsets", "earliest").load(source).writeStream.foreachBatch(moved)
+        query = stream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(300)
+
+    send(cluster, source, *range(5))
+    run(*range(5))
+    pulsar_broker.split(source, 0)
+    send(cluster, source, *range(5, 10))
+    run(*range(5, 10))
+    deadline = time.monotonic() + 200
+    while 0 in cluster.client.layout(source).segments:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    for name in ("1", ".1.crc"):
+        (tmp_path / "commits" / name).unlink()
+    register(cluster, source, COLUMNS)  # it went with the segment
+    run()
+    send(cluster, source, 10)
+    run(10)
+    assert runs == [(0, [*range(5)], False), (1, [*range(5, 10)], False), (1, [*range(5, 10)], True), (2, [10], False)]
     assert left(cluster, source) == []
 
 

@@ -1,17 +1,24 @@
 """A Pulsar transaction is ended, and the connection breaks before the reply to the end arrives. No broker runs: a stand-in for the
-client answers, and loses requests or replies.
+client answers, and loses requests or replies. The control topic of an application is that of a model of a broker.
 """
 
 from __future__ import annotations
 
+import random
 from typing import cast
 
 import pyarrow as pa
 import pytest
 
-from metadata.common.errors import OptionError, OutcomeUnknown, TxnConflict
+from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import ConnectionLost, broker_error
+from pulsar_protocol.layout import Position
+from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.control import Begin, Done, Record, Take, decode, encode
+from spark_txn_sink.pulsar.many_topics import Application
+from tests.support.pulsar_control_model import End, ModelControl, World
+from txnsegment.pulsar import ending
 from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
 
@@ -174,3 +181,143 @@ def test_a_commit_while_append_takes_rows_is_refused() -> None:
     txn._appending = 1
     with pytest.raises(OptionError, match="cannot commit while append runs"):
         txn.commit()
+
+
+# --- with an application --------------------------------------------------------------------------------------------------------
+
+
+class Control(ModelControl):
+    """The control topic of an application. `lost`: what is lost of the first commit, the request or the reply."""
+
+    def __init__(self, world: World, lost: str = "") -> None:
+        super().__init__(world)
+        self.lost = lost
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        if self.lost != "request" or not commit:
+            super().end(txn, commit=commit)
+        if self.lost and commit:
+            raise ConnectionLost(f"The {self.lost} was lost.")
+
+    def passed(self, opened: Opened) -> None:
+        """Nothing has to be remembered, because no earlier driver has opened a transaction."""
+
+
+class Client:
+    """A stand-in for the client, whose coordinator is that of the model."""
+
+    url = "pulsar://one:6650"
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def end(self, txn: TxnId, *, commit: bool) -> None:
+        self.world.end(txn, "committed" if commit else "aborted")
+
+
+class Acks:
+    """A stand-in for a consumer. `met`: what it met when it wrote its acknowledgements: the state of the transaction, and the kinds
+    of the records of the control topic. `told`: the outcomes that it was told.
+    """
+
+    service_url = Client.url
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.met: list[tuple[End, list[type[Record]]]] = []
+        self.told: list[object] = []
+
+    def begun(self, txn: TxnId) -> None:
+        pass
+
+    def prepare(self, owner: Owner, txn: TxnId) -> None:
+        self.met.append((self.world.txns[txn], kinds(self.world)))
+
+    def ended(self, owner: Owner, txn: TxnId | None, outcome: object) -> None:
+        self.told.append(outcome)
+
+
+def kinds(world: World) -> list[type[Record]]:
+    return [type(decode(data)) for data, _ in world.log]
+
+
+@pytest.fixture
+def world() -> World:
+    return World(random.Random(0), 0.0)
+
+
+def version(world: World, monkeypatch: pytest.MonkeyPatch, number: int = 1, lost: str = "") -> tuple[PulsarTransaction, Acks]:
+    """Return a transaction that is a version of the application `etl`, and the consumer that takes part in it."""
+    monkeypatch.setattr(ending, "ControlTopic", lambda *given: Control(world, lost))
+    monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.0)
+    txn = PulsarTransaction(cast("PulsarClient", Client(world)), 60_000, lambda: "low", Application("etl", number))
+    txn._id = world.begin(number)
+    txn._opened = Opened(txn._id, "segment://public/default/journal/0000-ffff-0", Position(0, 0))
+    acks = Acks(world)
+    txn.join(acks)
+    return txn, acks
+
+
+def committed_before(world: World, number: int) -> TxnId:
+    """Commit a version of the application by another program."""
+    txn = world.begin(number)
+    world.write(encode(Take(txn.text)), None)
+    world.write(encode(Begin(txn, number, txn.text)), None)
+    world.write(encode(Done(txn, number, txn.text, "t", {}, 1)), txn)
+    world.end(txn, "committed")
+    return txn
+
+
+def test_the_acknowledgements_of_a_version_are_written_after_its_begin_and_before_its_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its `begin` the version is known to be new. After its commit nothing can be written in the transaction."""
+    txn, acks = version(world, monkeypatch)
+    assert (txn.commit().txn_id, txn.commit().skipped) == ("0_1", False)
+    assert acks.met == [("open", [Take, Begin])]
+    assert (kinds(world), world.txns, acks.told) == ([Take, Begin, Done], {TxnId(0, 1): "committed"}, ["committed"])
+
+
+def test_the_repetition_of_a_version_is_skipped_and_acknowledges_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = committed_before(world, 1)
+    txn, acks = version(world, monkeypatch)
+    assert txn.commit().skipped
+    assert world.txns == {first: "committed", TxnId(0, 2): "aborted"}
+    assert (acks.met, acks.told) == ([], ["aborted"])
+
+
+def test_a_version_below_the_committed_one_is_refused_and_acknowledges_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = committed_before(world, 2)
+    txn, acks = version(world, monkeypatch)
+    with pytest.raises(VersionConflict, match="below the committed version 2"):
+        txn.commit()
+    assert world.txns == {first: "committed", TxnId(0, 2): "aborted"}
+    assert (acks.met, acks.told) == ([], ["aborted"])
+
+
+def test_a_program_that_is_replaced_while_it_writes_acknowledgements_is_fenced(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_over(self: Acks, owner: Owner, txn: TxnId) -> None:
+        world.epoch += 1
+        world.write(encode(Take("another program")), None)
+        world.end(txn, "aborted")
+
+    monkeypatch.setattr(Acks, "prepare", take_over)
+    txn, acks = version(world, monkeypatch)
+    with pytest.raises(Fenced, match="has taken over"):
+        txn.commit()
+    assert (kinds(world), world.txns, acks.told) == ([Take, Begin, Take], {TxnId(0, 1): "aborted"}, ["aborted"])
+
+
+@pytest.mark.parametrize("lost", ["request", "reply"])
+def test_a_second_commit_of_a_version_learns_the_outcome(world: World, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    txn, acks = version(world, monkeypatch, lost=lost)
+    with pytest.raises(OutcomeUnknown, match="It is unknown whether version 1 of the application etl"):
+        txn.commit()
+    assert acks.told == []
+    assert (txn.commit().txn_id, txn.commit().skipped) == ("0_1", False)
+    assert (world.txns, acks.told) == ({TxnId(0, 1): "committed"}, ["committed"])
+    assert len(acks.met) == 1
