@@ -29,7 +29,7 @@ def test_a_cell_finds_the_rows_that_it_wrote(spark: SparkSession, tmp_path: Path
     monkeypatch.setattr(workloads, "RUNS", 1)
     cell = cell_of("txnsegment", spark, tmp_path)
     workloads.prepare(cell)
-    for workload in (workloads.write_keyed, workloads.stream_write, workloads.read, workloads.stream_read, workloads.column):
+    for workload in (workloads.write_keyed, workloads.read, workloads.stream_read, workloads.column):
         found = workload(cell)
         assert found["seconds"] > 0
         assert found["processor"] > 0
