@@ -75,7 +75,7 @@ class KafkaBroker:
         if not (self.logs / "meta.properties").exists():
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             format_ = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings))
-            subprocess.run(format_, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(format_, check=True, capture_output=True)
         self._session = Session(self._java("kafka.Kafka", str(self._settings)), self.folder / "server.log")
         try:
             self._wait()
