@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -130,6 +131,8 @@ def _server(args: argparse.Namespace, home: Path, system: str) -> Iterator[tuple
         with KafkaBroker(home / "kafka", jars(home, "kafka"), flushed=args.kafka_flushed) as broker:
             yield {"kafka": broker.hosts, "kafka logs": str(broker.logs)}, (broker.pid,)
     elif system.endswith("zookeeper"):
+        for folder in (home / "zookeeper", home / "systems" / system):  # the records and the files of a cluster belong together
+            shutil.rmtree(folder, ignore_errors=True)
         with ZooKeeperServer(home / "zookeeper") as server:
             assert server.pid is not None
             yield {"zookeeper": server.hosts}, (server.pid,)
