@@ -15,6 +15,7 @@ SURFACE_ARGS ?= --steps 20000
 POWER_ARGS ?=
 MUTANTS_ARGS ?=
 FUZZ_ARGS ?=
+PEERS_ARGS ?=
 
 # The first Python that is 3.11 or newer. `make venv PYTHON=/path/to/python3` selects another one.
 PYTHON ?=
@@ -141,6 +142,10 @@ examples: venv  ## run a stream and a scheduled job with transactions over sever
 .PHONY: bench
 bench: venv  ## measure the figures of docs/speed.md again (long)
 	$(BIN)/python -m benchmarks
+
+.PHONY: peers
+peers: venv  ## measure txnsegment beside Kafka, Delta and Parquet, 4 M rows, three rounds (hours; needs Maven; PEERS_ARGS=--help)
+	$(BIN)/python -m benchmarks.peers $(PEERS_ARGS)
 
 .PHONY: longevity
 longevity: venv  ## run streams, consumers and a sweeper for two hours and check that memory, descriptors and threads stay flat (long)

@@ -30,6 +30,8 @@ PROC = Path("/proc")
 MARK = "TXNSEGMENT_CONFORMANCE_RUN"
 """The environment variable by which the watcher finds the processes that this process started. Its value is random."""
 STOP_SECONDS = 10.0
+TICKS = os.sysconf("SC_CLK_TCK")
+"""The unit of processor times in /proc, in ticks of a second."""
 
 _WATCHER = """
 import os, shutil, signal, subprocess, sys, time
@@ -220,13 +222,14 @@ class Session:
 @dataclass(frozen=True)
 class Found:
     """A process of this machine at one moment. `state`: the letter of its state in /proc (Z: it has ended, and its parent has not
-    waited for it yet).
+    waited for it yet). `processor`: the seconds of processor time of the process and of its ended children.
     """
 
     pid: int
     state: str
     parent: int
     session: int
+    processor: float
 
     def command(self) -> list[str]:
         """Return the words of the command line; none if the process has ended."""
@@ -241,8 +244,9 @@ def processes() -> Iterator[Found]:
     for entry in PROC.iterdir():
         if entry.name.isdigit():
             with suppress(FileNotFoundError, ProcessLookupError):
-                state, parent, _, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
-                yield Found(int(entry.name), state, int(parent), int(session))
+                state, parent, _, session, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
+                ticks = sum(map(int, rest[7:11]))  # proc(5): utime, stime, cutime, cstime
+                yield Found(int(entry.name), state, int(parent), int(session), ticks / TICKS)
 
 
 def send(pid: int, number: signal.Signals) -> bool:

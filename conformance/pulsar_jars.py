@@ -12,14 +12,13 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from conformance.maven import run_maven
 from metadata.common.errors import ConfigurationError
 from txnsegment.java import find_java
 
@@ -28,7 +27,6 @@ DATA: Final = Path(__file__).parent / "pulsar"
 POM: Final = DATA / "pom.xml"
 VERSION: Final = re.findall(r"<pulsar\.version>(.*)</pulsar\.version>", POM.read_text(encoding="utf-8"))[0]
 """The version of Pulsar."""
-_SECONDS: Final = 1800
 
 LOG: Final = """<Configuration status="WARN">
   <Appenders>
@@ -73,7 +71,7 @@ def broker_jar(version: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             goal = ["dependency:copy", f"-Dartifact=org.apache.pulsar:pulsar-broker:{version}", f"-DoutputDirectory={folder}"]
-            _run_maven(goal, kept.exists, version)
+            run_maven(goal, kept.exists, f"Pulsar {version}")
     return kept
 
 
@@ -89,38 +87,10 @@ def _complete(classpath: str) -> bool:
     return bool(classpath) and all(Path(jar).exists() for jar in classpath.split(os.pathsep))
 
 
-def find_maven() -> Path:
-    """Return the path of Maven's program, `mvn`. Raises ConfigurationError if it is not on PATH."""
-    found = shutil.which("mvn")
-    if found is None:
-        raise ConfigurationError(
-            f"Maven was not found: there is no mvn on PATH. It downloads Pulsar {VERSION}.",
-            advice="Install Maven (for example: apt install maven).",
-        )
-    return Path(found)
-
-
 def _ask_maven(file: Path) -> None:
     """Let Maven write the class path into this file. Raises ConfigurationError."""
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={file}", "-f", str(POM)]
-    _run_maven(goal, lambda: file.exists() and _complete(file.read_text(encoding="utf-8")), VERSION)
-
-
-def _run_maven(goal: Sequence[str], done: Callable[[], bool], version: str) -> None:
-    """Run Maven. `done`: tells whether the file that Maven should write is there. Raises ConfigurationError if Maven is not found,
-    fails, takes too long, or leaves no such file.
-    """
-    command = [str(find_maven()), "-q", "-B", *goal]
-    try:
-        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
-        ended, failed = f"ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}", ran.returncode != 0
-    except subprocess.TimeoutExpired:
-        ended, failed = f"did not end within {_SECONDS} s", True
-    if failed or not done():
-        raise ConfigurationError(
-            f"{' '.join(command)} {ended}",
-            advice=f"Maven downloads Pulsar {version} from Maven Central or a mirror (~/.m2/settings.xml): check the network.",
-        )
+    run_maven(goal, lambda: file.exists() and _complete(file.read_text(encoding="utf-8")), f"Pulsar {VERSION}")
 
 
 def java_command(
