@@ -18,9 +18,12 @@ CREATING_SECONDS: Final = 10.0
 T = TypeVar("T")
 
 
-def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, segments: int) -> Layout:
-    """Return the layout of a scalable topic. Create the topic if it does not exist. Raises TopicMissing if the topic does not exist
-    and `admin_url` is None. Raises OlderModel if a `persistent://` topic has the name.
+def found_or_created(
+    client: PulsarClient, topic: str, admin_url: str | None, segments: int, check: Callable[[], None] = lambda: None
+) -> Layout:
+    """Return the layout of a scalable topic. Create the topic if it does not exist. `check`: called before the creation; if it
+    raises, no topic is created. Raises TopicMissing if the topic does not exist and `admin_url` is None. Raises OlderModel if a
+    `persistent://` topic has the name.
     """
     try:
         return client.layout(topic)
@@ -31,9 +34,11 @@ def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, se
             path = topic.removeprefix("topic://")
             raise TopicMissing(
                 f"There is no topic {topic}, and the binary protocol cannot create a scalable topic.",
-                advice="Give the option adminUrl (http://host:8080) or the variable TXNSEGMENT_PULSAR_ADMIN_URL, or create it: "
+                advice="Set the variable TXNSEGMENT_PULSAR_ADMIN_URL=http://host:8080 (or give a Spark write the option adminUrl), "
+                "or create it: "
                 f"curl -X PUT 'http://host:8080/admin/v2/scalable/{path}?numInitialSegments={segments}'.",
             ) from error
+    check()
     create(admin_url, topic, segments)
     return when_created(lambda: client.layout(topic))
 
