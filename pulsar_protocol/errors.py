@@ -163,6 +163,9 @@ def late_send(code: int, message: str, what: str) -> PulsarError | None:
 def broker_error(code: int, message: str, what: str) -> PulsarError:
     """Return the error for an error code of a broker. `what`: the request in words, with the topic or transaction it was about."""
     kind, name, advice = _CODES.get(code, (PulsarError, f"error {code}", "This error code is unknown to this client."))
-    error = kind(f"{what}: the broker answered {name}: {message or 'no message'}.", advice=advice)
+    if "Namespace not found" in message:
+        advice = "Create the namespace: pulsar-admin namespaces create TENANT/NAMESPACE. Or correct the name of the topic."
+    said = f": {message}" if message else ""
+    error = kind(f"{what}: the broker answered {name}{said}.", advice=advice)
     error.code = code
     return error
