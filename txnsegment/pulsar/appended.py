@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 
 from ledgers.arrow import arrow_schema, conform
@@ -15,8 +13,6 @@ from pulsar_protocol.values import Values, codec
 from spark_txn_sink.pulsar.admin import when_created
 from spark_txn_sink.pulsar.rows import is_binary, messages_of, row_format, value_columns
 from txnsegment.schemas import from_arrow
-
-_TWO: Final = "Give every column once."
 
 
 def values_of(client: PulsarClient, topic: str) -> Values | None:
@@ -41,8 +37,6 @@ def messages(batch: pa.RecordBatch, values: Values, key: str | None, topic: str)
     """
     if key is not None:
         check_key(batch.schema, key)
-    if len(set(batch.schema.names)) != len(batch.schema.names):
-        raise SchemaError(f"The rows for {topic} have a column twice: {', '.join(batch.schema.names)}.", advice=_TWO)
     names = value_columns(batch.schema.names, values, key, topic)
     rows = conform(batch.select(list(names)), values.columns, "fitting")
     return messages_of(rows, values, None if key is None else batch.column(key))
@@ -55,10 +49,9 @@ def python_rows(table: pa.Table, values: Values | None) -> pa.Table:
     if values is None:
         return table
     wanted = pa.schema([field for field in values.columns if field.name in table.column_names])
-    for batch in table.select(wanted.names).combine_chunks().to_batches():
-        typed = conform(batch, wanted, "python")
-        for name in wanted.names:
-            table = table.set_column(table.column_names.index(name), typed.schema.field(name), typed.column(name))
+    batches = [conform(batch, wanted, "python") for batch in table.select(wanted.names).to_batches()]
+    for field, column in zip(wanted, pa.Table.from_batches(batches, wanted).columns, strict=True):
+        table = table.set_column(table.column_names.index(field.name), field, column)
     return table
 
 
@@ -66,6 +59,8 @@ def check_key(columns: pa.Schema, key: str) -> None:
     """Check that rows have the key column, and that its type is allowed for a key. Raises SchemaError."""
     if key not in columns.names:
         raise SchemaError(f"There is no column {key!r} for the key.", advice=f"The columns are: {', '.join(columns.names)}.")
+    if columns.names.count(key) > 1:
+        raise SchemaError(f"The rows have the column {key!r} twice.", advice="Give every column once.")
     kind = columns.field(key).type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_binary(kind)):
         raise SchemaError(f"The column {key!r} has the type {kind}, which is no key.", advice="Give text, bytes or integers.")

@@ -104,10 +104,10 @@ class PulsarTransaction:
         A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
         remaining rows go to its children.
 
-        Raises TopicMissing, SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (if there are keys and the routing of
-        the broker's version is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last
-        entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out), OptionError (the
-        transaction has ended).
+        Raises TopicMissing, SchemaError, SchemaRefused (by the broker), MessageTooLarge (a row above 256 MB), UnknownVersion (if
+        there are keys and the routing of the broker's version is not known), TopicSealed (a segment was split or merged, and it is
+        unknown whether it has the last entry that was sent to it: run the transaction again), TxnConflict (the transaction has
+        timed out), OptionError (the transaction has ended, or the schema has the keys in its rows and `key` is given).
         """
         self._check_takes("append")
         name = str(topic_name(topic))
