@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import OlderModel, PulsarError, TopicMissing
+from pulsar_protocol.errors import NAMESPACE_ADVICE, AuthenticationFailed, NotAuthorized, OlderModel, PulsarError, TopicMissing
 from pulsar_protocol.layout import Layout
 from pulsar_protocol.rest import Refused, Rest
 from pulsar_protocol.retries import Pauses, growing, repeat
 
 _EXISTS: Final = 409
+_MISSING: Final = 404
 CREATING_SECONDS: Final = 10.0
 """How long a segment that a layout names may be missing, because its topic is being created."""
 T = TypeVar("T")
@@ -55,10 +56,26 @@ def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
     return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 
 
-def create(admin_url: str, topic: str, segments: int) -> None:
-    """Create a scalable topic, if there is none. Raises PulsarError."""
+def _check_namespace(interface: Rest, namespace: str) -> None:
+    """Raise Refused if a namespace does not exist. The broker 5.0.0-M1 creates a topic there, and refuses its rows afterwards."""
     try:
-        Rest(admin_url).ask("PUT", f"/admin/v2/scalable/{topic.removeprefix('topic://')}?numInitialSegments={segments}")
+        interface.ask("GET", f"/admin/v2/namespaces/{namespace}")
+    except (NotAuthorized, AuthenticationFailed):
+        return  # a role that may create topics may lack the right to see policies; the creation shows whether it may not
+    except Refused as error:
+        if error.status != _MISSING:
+            raise
+        missing = Refused(f"The namespace {namespace} does not exist, so no topic is created in it.", advice=NAMESPACE_ADVICE)
+        missing.status = _MISSING
+        raise missing from error
+
+
+def create(admin_url: str, topic: str, segments: int) -> None:
+    """Create a scalable topic, if there is none. Raises Refused for a namespace that does not exist, or another PulsarError."""
+    interface = Rest(admin_url)
+    _check_namespace(interface, topic.removeprefix("topic://").rpartition("/")[0])
+    try:
+        interface.ask("PUT", f"/admin/v2/scalable/{topic.removeprefix('topic://')}?numInitialSegments={segments}")
     except Refused as error:
         if error.status != _EXISTS:
             raise

@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import ConnectionLost, PulsarError, TimedOut, TopicMissing, TopicTerminated
+from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, TopicTerminated
+from pulsar_protocol.rest import Refused
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_sink.pulsar.attempts import AttemptRefused
 from spark_txn_sink.pulsar.committing import Committer, Work
@@ -103,9 +104,11 @@ def test_a_refused_write_creates_no_topic(sink: Sink) -> None:
 
 def test_a_missing_namespace_is_to_be_created(sink: Sink) -> None:
     sink.topic = f"topic://public/none-{uuid.uuid4().hex[:8]}/t"
-    with pytest.raises(PulsarError) as raised:
+    with pytest.raises(Refused, match="does not exist, so no topic is created in it") as raised:
         sink.plan(ORDERS.schema)
-    assert "pulsar-admin namespaces create" in raised.value.advice, raised.value
+    assert "pulsar-admin namespaces create" in raised.value.advice
+    with pytest.raises(TopicMissing):
+        sink.client.layout(sink.topic)
 
 
 def test_one_column_has_the_schema_of_its_type_and_the_key_travels_beside_it(sink: Sink) -> None:

@@ -81,7 +81,6 @@ def test_what_is_missing_is_named_with_what_to_do(run: Run, pulsar: str, name: s
         (("topics", "schema", name), "cluster.topics.schema does not exist for a Pulsar cluster. describe(name).schema"),
         (("topics", "create", f"{name}-2", "--key", "k"), "The first write, with or without Spark, registers the schema"),
         (("topics", "read", f"persistent://public/default/{name}-none"), "TopicNotFound. Check the name"),
-        (("topics", "create", f"topic://public/none-{name}/t"), "pulsar-admin namespaces create"),
     ):
         found = run(*words, code=1)
         assert says in " ".join(found.stderr.split()), found.stderr
