@@ -7,14 +7,21 @@ metadata restores all types (tested for every type, nested too: tests/spark/test
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ledgers.errors import SchemaError
 from ledgers.schema import check_types
 
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+Numbers = Literal["wider", "fitting", "python"]
+"""Which numbers `conform` converts. `wider`: only to a wider type. `fitting`: also integers to a narrower integer type, if each
+value fits. `python`: also integers and floats to any float type, because Python's numbers do not say which type they are meant for.
+"""
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
@@ -27,19 +34,21 @@ def arrow_schema(struct: StructType) -> pa.Schema:
     return to_arrow_schema(struct, timezone="UTC")
 
 
-def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+def conform(batch: pa.RecordBatch, target: pa.Schema, numbers: Numbers = "wider") -> pa.RecordBatch:
     """Return the batch with exactly the columns and types of `target`. Columns are matched by name, at every level.
 
     Columns are reordered, and missing columns are filled with nulls. Integers, floats and decimals are widened. Timestamps of any
-    zone become UTC. Large and dictionary types become normal types. Columns that fit already are not copied. Raises SchemaError,
-    which names the column, for a column that `target` lacks, a type that does not fit, and a null in a column that allows none.
+    zone become UTC. Large and dictionary types become normal types. Columns that fit already are not copied.
+
+    `numbers`: see `Numbers`. Raises SchemaError, which names the column, for a column that `target` lacks, a type or an integer
+    that does not fit, and a null in a column that allows none.
     """
     if batch.schema.equals(target, check_metadata=True) and not any(_has_variant(f.type) for f in target):
         return batch
     names = batch.schema.names
     _refuse_strangers(names, target.names, "")
     columns = [
-        _conform(batch.column(names.index(f.name)), f, f.name) if f.name in names else _nulls(batch.num_rows, f, f.name)
+        _conform(batch.column(names.index(f.name)), f, f.name, numbers) if f.name in names else _nulls(batch.num_rows, f, f.name)
         for f in target
     ]
     if not columns:
@@ -65,7 +74,7 @@ def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
     return pa.nulls(rows, field.type)
 
 
-def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> pa.Array:
     """Return one column in the type of `field`, with the names, nullability and metadata of its nested fields."""
     if not field.nullable and array.null_count:
         raise SchemaError(f"The column {path} holds nulls, but may not.")
@@ -73,22 +82,52 @@ def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if array.type.equals(kind, check_metadata=True) and not _has_variant(kind):
         return array
     if pa.types.is_dictionary(array.type):
-        return _conform(array.dictionary_decode(), field, path)
+        return _conform(array.dictionary_decode(), field, path, numbers)
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-        return _struct(array, kind, path)
+        return _struct(array, kind, path, numbers)
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
-        return _map(array, kind, path)
+        return _map(array, kind, path, numbers)
     if pa.types.is_list(kind) and (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        return _list(array, kind, path)
-    if not _fits(array.type, kind):
-        raise SchemaError(f"The column {path} has the type {array.type} in a batch, but should have {kind}.")
+        return _list(array, kind, path, numbers)
+    narrowed = numbers != "wider" and array.type in _INTEGERS and kind in _INTEGERS
+    rounded = numbers == "python" and pa.types.is_floating(kind) and (array.type in _INTEGERS or pa.types.is_floating(array.type))
+    if not (narrowed or rounded or _fits(array.type, kind)):
+        raise SchemaError(
+            f"The column {path} has the type {array.type} in a batch, but should have {kind}.",
+            advice=f"Cast {path} to {_spark_name(kind)} before the write.",
+        )
     try:
-        return array.cast(kind)
+        made = array.cast(kind)
+        if rounded:
+            _refuse_overflow(array, made)
+        return made
     except pa.ArrowException as error:
+        if narrowed or rounded:
+            raise SchemaError(
+                f"The column {path} has a value that {kind} cannot hold: {error}.",
+                advice=f"The type of the column is {_spark_name(kind)}. Write only values that it holds.",
+            ) from error
         raise SchemaError(
             f"The column {path} cannot be converted from {array.type} to {kind}: {error}.",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
         ) from error
+
+
+def _refuse_overflow(array: pa.Array, made: pa.Array) -> None:
+    """Raise ArrowInvalid if a finite number became infinite in a narrower type."""
+    import pyarrow.compute as pc  # imported late, see `_child`
+
+    if pa.types.is_floating(array.type) and pc.any(pc.and_(pc.is_finite(array), pc.is_inf(made))).as_py():
+        raise pa.ArrowInvalid("a number is too large")
+
+
+def _spark_name(kind: pa.DataType) -> str:
+    """Return the name of a type in Spark, by which `cast` takes it."""
+    try:
+        name: str = from_arrow_type(kind).simpleString()
+    except PySparkException:
+        return str(kind)
+    return name
 
 
 def _fits(source: pa.DataType, kind: pa.DataType) -> bool:
@@ -118,7 +157,7 @@ def _whole(kind: pa.DataType) -> int:
     return int(kind.precision - kind.scale)
 
 
-def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
+def _struct(array: pa.StructArray, kind: pa.StructType, path: str, numbers: Numbers) -> pa.Array:
     names = [field.name for field in array.type]
     wanted = [kind.field(i) for i in range(kind.num_fields)]
     _refuse_strangers(names, [field.name for field in wanted], f"{path}.")
@@ -130,24 +169,24 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
         if child is None:
             children.append(_nulls(len(array), field, inner))
         else:
-            children.append(_child(child, field, valid, inner))
+            children.append(_child(child, field, valid, inner, numbers))
     buffer = None if valid is None else valid.buffers()[1]
     return pa.Array.from_buffers(kind, len(array), [buffer], null_count=array.null_count, children=children)
 
 
-def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
+def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str, numbers: Numbers) -> pa.Array:
     """Return one field of a struct, converted to `field`. Spark gives a null variant as a null struct, whose non-nullable binaries
     are null, too. Parquet's writer refuses nulls in these binaries, so this function makes them empty.
     """
     if valid is None or field.nullable or not child.null_count:
-        return _conform(child, field.with_nullable(True) if valid is not None else field, path)
+        return _conform(child, field.with_nullable(True) if valid is not None else field, path, numbers)
     import pyarrow.compute as pc  # imported late, because a process that only plans a read uses `arrow_schema` alone
 
     if pc.any(pc.and_(valid, child.is_null())).as_py():
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     if pa.types.is_binary(child.type) or pa.types.is_large_binary(child.type):
-        return _conform(child.fill_null(b""), field, path)
-    return _conform(child, field.with_nullable(True), path)
+        return _conform(child.fill_null(b""), field, path, numbers)
+    return _conform(child, field.with_nullable(True), path, numbers)
 
 
 def _has_variant(kind: pa.DataType) -> bool:
@@ -159,22 +198,22 @@ def _has_variant(kind: pa.DataType) -> bool:
     return strict or any(_has_variant(field.type) for field in fields)
 
 
-def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str) -> pa.Array:
+def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str, numbers: Numbers) -> pa.Array:
     if pa.types.is_large_list(array.type):
         small = pa.list_(array.type.value_field)
         try:
             array = array.cast(small)
         except pa.ArrowException as error:
             raise SchemaError(f"The column {path} holds a list that is too long: {error}.") from error
-    values = _conform(array.values, kind.value_field, f"{path}.element")
+    values = _conform(array.values, kind.value_field, f"{path}.element", numbers)
     return pa.Array.from_buffers(
         kind, len(array), array.buffers()[:2], null_count=array.null_count, offset=array.offset, children=[values]
     )
 
 
-def _map(array: pa.MapArray, kind: pa.MapType, path: str) -> pa.Array:
-    keys = _conform(array.keys, kind.key_field, f"{path}.key")
-    items = _conform(array.items, kind.item_field, f"{path}.value")
+def _map(array: pa.MapArray, kind: pa.MapType, path: str, numbers: Numbers) -> pa.Array:
+    keys = _conform(array.keys, kind.key_field, f"{path}.key", numbers)
+    items = _conform(array.items, kind.item_field, f"{path}.value", numbers)
     entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
     return pa.Array.from_buffers(
         kind, len(array), array.buffers()[:2], null_count=array.null_count, offset=array.offset, children=[entries]

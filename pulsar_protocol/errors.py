@@ -145,6 +145,11 @@ _CODES: Final[dict[int, tuple[type[PulsarError], str, str]]] = {
 }
 
 
+NO_NAMESPACE: Final = "Namespace not found"
+"""What brokers say, by both interfaces, about a topic whose namespace does not exist."""
+NAMESPACE_ADVICE: Final = "Create the namespace: pulsar-admin namespaces create TENANT/NAMESPACE. Or correct the name of the topic."
+
+
 def late_send(code: int, message: str, what: str) -> PulsarError | None:
     """Return the error if a broker refused an entry because its transaction has ended; otherwise None. Brokers have no code for
     this: they answer NotAllowedError, and their text names the exception of the coordinator.
@@ -163,6 +168,9 @@ def late_send(code: int, message: str, what: str) -> PulsarError | None:
 def broker_error(code: int, message: str, what: str) -> PulsarError:
     """Return the error for an error code of a broker. `what`: the request in words, with the topic or transaction it was about."""
     kind, name, advice = _CODES.get(code, (PulsarError, f"error {code}", "This error code is unknown to this client."))
-    error = kind(f"{what}: the broker answered {name}: {message or 'no message'}.", advice=advice)
+    if NO_NAMESPACE in message:
+        advice = NAMESPACE_ADVICE
+    said = f": {message}" if message else ""
+    error = kind(f"{what}: the broker answered {name}{said}.", advice=advice)
     error.code = code
     return error

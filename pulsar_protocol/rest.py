@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from pulsar_protocol.auth import Credentials
-from pulsar_protocol.errors import PulsarError, Unreachable, broker_error
+from pulsar_protocol.errors import NAMESPACE_ADVICE, NO_NAMESPACE, PulsarError, Unreachable, broker_error
 
 SECONDS: Final = 30.0
 _SHOWN: Final = 300
@@ -66,7 +66,9 @@ class Rest:
             return broker_error(_AUTHENTICATION if status == 401 else _AUTHORIZATION, why, f"{self.url}: {what}")
         found = Refused(
             f"{self.url} answered {status} to {what}: {why or 'no reason'}",
-            advice="Check the name, the permissions, and that the broker has scalableTopicsEnabled=true.",
+            advice=NAMESPACE_ADVICE
+            if NO_NAMESPACE in why
+            else "Check the name, the permissions, and that the broker has scalableTopicsEnabled=true.",
         )
         found.status = status
         return found

@@ -54,12 +54,15 @@ class Producer:
         *,
         plain: bool = False,
         max_waiting: int = MAX_WAITING,
+        typed: Callable[[pa.Table], pa.Table] = lambda table: table,
     ) -> None:
+        """`typed`: gives rows of Python values the types of the topic."""
         if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
             raise OptionError(
                 f"max_waiting={max_waiting!r} is not a whole number from 1.", advice="Give a number of rows, or leave it out."
             )
         self._begin, self._topic, self._values, self._plain, self._most = begin, topic, values, plain, max_waiting
+        self._typed = typed
         self._waiting: list[Any] = []
         self._tried: Transaction | None = None
         """The transaction of the first `_staged` waiting rows, if its commit raised and may be tried again."""
@@ -120,7 +123,7 @@ class Producer:
         """
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
-            txn.append(self._topic, _table(given) if self._values is None else self._values.rows(given))
+            txn.append(self._topic, self._typed(_table(given)) if self._values is None else self._values.rows(given))
             self._tried, self._staged, self._unknown = txn, len(given), False
         try:
             committed = self._tried.commit()

@@ -18,6 +18,7 @@ from metadata.common.options import CREDENTIALS_ADVICE, Option
 VARIABLE: Final = "TXNSEGMENT_SERVICE_URL"
 ZOOKEEPER_PORT: Final = 2181
 _ZK_EXAMPLE: Final = "Write zk://host:2181/chroot, or zk://h1:2181,h2:2181/chroot."
+_ANY_EXAMPLE: Final = "Give file:///path, zk://host:2181/chroot, or pulsar://host:6650 for a Pulsar cluster."
 _FILE_EXAMPLE: Final = "Write three slashes and an absolute path: file:///data/txnsegment."
 
 
@@ -49,7 +50,7 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
     """
     text = text.strip()
     if not text:
-        raise OptionError(f"{name} is empty.", advice="Give file:///path or zk://host:2181/chroot.")
+        raise OptionError(f"{name} is empty.", advice=_ANY_EXAMPLE)
     found = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", text, re.DOTALL)
     authority = (found[2] if found else text).split("/", 1)[0]
     if "@" in (text if found and found[1].lower() != "file" else authority) or has_password(text):
@@ -71,7 +72,7 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
                 raise _bad(name, text, "it needs a name of letters, digits, '.', '_' and '-'", "Write memory://test.")
             return ServiceUrl(f"memory://{rest}", scheme, rest)
     if not rest:
-        raise _bad(name, text, f"nothing follows {scheme}://", "Give file:///path or zk://host:2181/chroot.")
+        raise _bad(name, text, f"nothing follows {scheme}://", _ANY_EXAMPLE)
     return ServiceUrl(f"{scheme}://{rest}", scheme, rest)
 
 
@@ -85,8 +86,8 @@ def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.en
     if not text.strip():
         raise OptionError(
             "No service URL is configured.",
-            advice=f'Give .option("serviceUrl", "file:///path") or "zk://host:2181/chroot", or start Spark\'s driver with the '
-            f"environment variable {VARIABLE}.",
+            advice='Give .option("serviceUrl", "file:///path"), "zk://host:2181/chroot" or "pulsar://host:6650" (the argument of '
+            f"connect, --service-url of commands), or start Spark's driver with the environment variable {VARIABLE}.",
         )
     return parse_service_url(f"The environment variable {VARIABLE}", text)
 
@@ -161,12 +162,12 @@ def _without_scheme(name: str, text: str) -> OptionError:
         return _bad(name, text, "it has too few slashes", f"Write file://{text[5:]}.")
     if text.lower().startswith("file:") or text.startswith((".", "~")):
         return _bad(name, text, "its path is not absolute", _FILE_EXAMPLE)
-    return _bad(name, text, "it has no scheme", "Give file:///path or zk://host:2181/chroot.")
+    return _bad(name, text, "it has no scheme", _ANY_EXAMPLE)
 
 
 def _bad(name: str, text: str, problem: str, advice: str) -> OptionError:
     if "@" in text:
-        return OptionError(f"{name} (not shown here) cannot be used.", advice="Give file:///path or zk://host:2181/chroot.")
+        return OptionError(f"{name} (not shown here) cannot be used.", advice=_ANY_EXAMPLE)
     return OptionError(f"{name} is {shown(text)}: {problem}.", advice=advice)
 
 

@@ -18,7 +18,11 @@ ENTRY_POINTS = "txnsegment.metadata_stores"
 point's object is a callable with the signature of `open_store`.
 """
 
-_ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://name."
+_ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://name; pulsar://host:6650 for a Pulsar cluster."
+_REST = (
+    "If this is the REST interface of a Pulsar cluster: write pulsar://host:6650 (the port of the binary protocol). Give the "
+    "http:// URL to writes as the option adminUrl, or set the variable TXNSEGMENT_PULSAR_ADMIN_URL."
+)
 
 
 def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> MetadataStore:
@@ -59,7 +63,9 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     for point in entry_points(group=ENTRY_POINTS, name=scheme):
         open_other: Callable[..., MetadataStore] = point.load()
         return open_other(url, clock=clock, create=create)
-    raise ConfigurationError(f"No metadata store is known for {scheme}:// ({shown(url)}).", advice=_ADVICE)
+    raise ConfigurationError(
+        f"No metadata store is known for {scheme}:// ({shown(url)}).", advice=_REST if scheme in ("http", "https") else _ADVICE
+    )
 
 
 def folder_of(url: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from metadata.common.errors import OptionError
@@ -69,6 +69,13 @@ ADMIN_URL: Final = Option(
     "Pulsar's REST interface, which creates topics: that of the rows with `autoCreate`, and those of the sink's own records.",
     _admin,
     default_note=f"the variable `{ADMIN_VARIABLE}`, else no topic is created",
+)
+PULSAR_KEY: Final = replace(
+    KEY_COLUMN,
+    meaning="The column that becomes the key of the messages; its hash routes rows to segments (string, binary or integer; null: "
+    "no key). Give it with every write: a Pulsar topic does not remember it. Rows of a write without it have no key, and no order "
+    "with the earlier rows of a key; there is no warning.",
+    default_note="no key",
 )
 HASH_BITS: Final[Option[HashBits]] = Option(
     "hashBits",
@@ -141,7 +148,7 @@ SINK: Final = OptionTable(
     (
         PULSAR_URL,
         TOPIC,
-        KEY_COLUMN,
+        PULSAR_KEY,
         SEGMENTS,
         AUTO_CREATE,
         TXN_APP_ID,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
@@ -21,7 +22,7 @@ from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.journal import begin_write
 from spark_txn_sink.pulsar.options import HashBits, PulsarWriteOptions
-from spark_txn_sink.pulsar.rows import RowFormat, row_format
+from spark_txn_sink.pulsar.rows import RowFormat, check_new_topic, row_format
 
 log = logging.getLogger("txnsegment.sink.pulsar")
 
@@ -51,18 +52,22 @@ def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: Struct
     """
     check_key_column(options, schema)
     admin = options.admin_url if options.auto_create else None
+    columns = arrow_schema(schema)
+
+    def check() -> None:
+        check_new_topic(options.topic, columns, options.key_column, options.value_format)
 
     def layout() -> Layout:
-        return found_or_created(client, options.topic, admin, options.segments)
+        return found_or_created(client, options.topic, admin, options.segments, check)
 
     if (part_of := options.part_of) is not None:
-        found = _plan(client, options, schema, layout(), lambda: part_of.txn, unique, unique)
+        found = _plan(client, options, columns, layout(), lambda: part_of.txn, unique, unique)
         begin_write(client, part_of, unique, options.topic)
         return found
     with ThreadPoolExecutor(1) as beside:
         beginning = beside.submit(client.begin, options.txn_timeout_ms)
         try:
-            return _plan(client, options, schema, layout(), beginning.result, unique, None)
+            return _plan(client, options, columns, layout(), beginning.result, unique, None)
         except BaseException:
             if beginning.exception() is None:
                 _abort(client, beginning.result())
@@ -72,14 +77,13 @@ def plan_write(client: PulsarClient, options: PulsarWriteOptions, schema: Struct
 def _plan(
     client: PulsarClient,
     options: PulsarWriteOptions,
-    schema: StructType,
+    columns: pa.Schema,
     layout: Layout,
     txn: Callable[[], TxnId],
     unique: str,
     write: str | None,
 ) -> PulsarPlan:
     """Return the plan of a write to a topic that exists. `txn`: waits for the id of the transaction."""
-    columns = arrow_schema(schema)
     return PulsarPlan(
         service_url=options.service_url,
         topic=options.topic,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -58,23 +59,47 @@ def row_format(
     """
     kept = None if value_format == "binary" else client.schema(topic)
     values = _new(columns, key, value_format) if kept is None else codec(kept, topic)
-    if values.takes_keys and key is not None:
-        raise OptionError(
-            f"keyColumn is {key!r}, but the schema of {topic} has the keys in its rows (KEY_VALUE, separated).",
-            advice="Leave keyColumn out.",
-        )
-    names = tuple(name for name in columns.names if name != key or name in values.columns.names)
-    if sorted(names) != sorted(values.columns.names):
-        raise SchemaError(
-            f"The rows have the columns {', '.join(names) or 'none'}, and the values of {topic} have "
-            f"{', '.join(values.columns.names)}.",
-            advice="Select the columns of the topic, and the column that keyColumn names.",
-        )
-    empty = columns.empty_table().select(list(names))
-    values.encode(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in empty.schema], schema=empty.schema))
+    names = _checked(columns, values, key, topic)
     if kept is None and values.schema is not None:
         client.register(segment, values.schema)
     return RowFormat(key, names, None if values.schema is None else values.schema.SerializeToString())
+
+
+def check_new_topic(topic: str, columns: pa.Schema, key: str | None, value_format: ValueFormat) -> None:
+    """Check that a topic without a schema takes these columns. So a refused write does not leave an empty topic. Raises
+    SchemaError, OptionError.
+    """
+    _checked(columns, _new(columns, key, value_format), key, topic)
+
+
+def _checked(columns: pa.Schema, values: Values, key: str | None, topic: str) -> tuple[str, ...]:
+    """Return the columns that form the values of messages, after a check of their types. Raises SchemaError, OptionError."""
+    names = value_columns(columns.names, values, key, topic)
+    empty = columns.empty_table().select(list(names))
+    values.encode(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in empty.schema], schema=empty.schema))
+    return names
+
+
+def value_columns(names: Sequence[str], values: Values, key: str | None, topic: str) -> tuple[str, ...]:
+    """Return which columns of rows form the values of messages: all, without the key column if the topic's schema does not have it.
+    Raises SchemaError unless these are the columns of the topic. Raises OptionError if there are two sources of the key.
+    """
+    if values.takes_keys and key is not None:
+        raise OptionError(
+            f"The key column is {key!r}, but the schema of {topic} has the keys in its rows (KEY_VALUE, separated).",
+            advice="Give no key column (the option keyColumn, the argument key): leave it out.",
+        )
+    wanted = values.columns.names
+    found = tuple(name for name in names if name != key or name in wanted)
+    if sorted(found) == sorted(wanted):
+        return found
+    missing, more = [name for name in wanted if name not in found], [name for name in found if name not in wanted]
+    advice = [f"Add the missing columns (null where there is no value): {', '.join(missing)}."] if missing else []
+    advice += [f"Leave out: {', '.join(more)}. A write does not extend the schema of a Pulsar topic."] if more else []
+    raise SchemaError(
+        f"The rows have the columns {', '.join(found) or 'none'}, and the values of {topic} have {', '.join(wanted)}.",
+        advice=" ".join(advice) or "Give every column once.",
+    )
 
 
 def _new(columns: pa.Schema, key: str | None, value_format: ValueFormat) -> Values:

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ledgers.json_text import read_json
-from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without
+from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without, words
 from metadata.common.service import PULSAR_URL, ServiceUrl, parse_service_url
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
 from spark_txn_source.pulsar.selection import pattern
 
 ValueFormat = Literal["columns", "binary"]
-_OFFSET_ADVICE: Final = (
-    'Write {"segments": {"segment://tenant/namespace/name/0000-ffff-0": "ledger:entry"}}, as a query\'s progress shows it. A '
+_OFFSET_FORM: Final = (
+    '{"segments": {"segment://tenant/namespace/name/0000-ffff-0": "ledger:entry"}}, as a query\'s progress shows it. A '
     "segment that is not named is read from its beginning."
 )
 
@@ -32,6 +32,11 @@ class At:
 Place = Literal["earliest", "latest"] | At
 
 
+def _advice(name: str) -> str:
+    """Return what to write for the start or the end of a read."""
+    return f"Write {'latest' if name == 'endingOffsets' else 'earliest, latest'}, or {_OFFSET_FORM}"
+
+
 def _place(name: str, text: str) -> Place:
     match text.strip().lower():
         case "earliest":
@@ -41,9 +46,9 @@ def _place(name: str, text: str) -> Place:
     try:
         found = read_json(text, pairs=unique_pairs)
     except ValueError as error:
-        raise bad(name, text, f"it is neither a known word nor JSON ({error})", _OFFSET_ADVICE) from error
+        raise bad(name, text, f"it is neither a known word nor JSON ({error})", _advice(name)) from error
     if not isinstance(found, dict):
-        raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
+        raise bad(name, text, "it is not a JSON object with the field segments", _advice(name))
     if "topics" in found:
         return _several(name, text, found)
     return At(_segments(name, text, found))
@@ -55,22 +60,22 @@ def _several(name: str, text: str, found: dict[str, Any]) -> At:
     """
     topics = found["topics"]
     if not isinstance(topics, dict) or not all(isinstance(one, dict) for one in topics.values()):
-        raise bad(name, text, "the field topics is not a JSON object with an offset of each topic", _OFFSET_ADVICE)
+        raise bad(name, text, "the field topics is not a JSON object with an offset of each topic", _advice(name))
     if more := sorted(found.keys() - {"topics", "pattern"}):
-        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
+        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _advice(name))
     return At({segment: place for one in topics.values() for segment, place in _segments(name, text, one).items()})
 
 
 def _segments(name: str, text: str, found: dict[str, Any]) -> dict[str, Position]:
     segments = found.get("segments")
     if not isinstance(segments, dict):
-        raise bad(name, text, "it is not a JSON object with the field segments", _OFFSET_ADVICE)
+        raise bad(name, text, "it is not a JSON object with the field segments", _advice(name))
     if more := sorted(found.keys() - {"topic", "epoch", "segments", "ended", "initial", "began", "sent", "subscription"}):
-        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
+        raise bad(name, text, f"it has unknown fields ({', '.join(more)})", _advice(name))
     try:
         return {segment: Position.parse(place) for segment, place in segments.items()}
     except (TypeError, ValueError) as error:
-        raise bad(name, text, str(error), _OFFSET_ADVICE) from error
+        raise bad(name, text, str(error), _advice(name)) from error
 
 
 def _end(name: str, text: str) -> Place:
@@ -123,6 +128,9 @@ def _metadata_url(name: str, text: str) -> ServiceUrl:
     return found
 
 
+ADMIN_URL: Final = without(
+    Option("adminUrl", "", "", words), "a read from a Pulsar cluster", "it is for writes, which create topics; a read creates none"
+)
 METADATA_URL: Final[Option[ServiceUrl]] = Option(
     "metadataUrl",
     "`zk://h:p[,h:p]/chroot`",
@@ -200,5 +208,5 @@ SOURCE: Final = OptionTable(
         ),
     ),
     spark_own=(others.PATH, others.PATHS),
-    more=(METADATA_URL,),
+    more=(METADATA_URL, ADMIN_URL),
 )

@@ -99,6 +99,42 @@ def test_a_column_of_a_wrong_type_is_named(source: pa.DataType, kind: pa.DataTyp
         conform(one(source, []), target(kind))
 
 
+def test_integers_that_fit_become_narrower_at_every_level() -> None:
+    wide = pa.struct([("n", pa.int64()), ("l", pa.list_(pa.int64()))])
+    narrow = pa.struct([("n", pa.int8()), ("l", pa.list_(pa.int16()))])
+    found = conform(one(wide, [{"n": 5, "l": [300]}, None]), target(narrow), "fitting")
+    assert found.column(0).type == narrow
+    assert found.column(0).to_pylist() == [{"n": 5, "l": [300]}, None]
+    with pytest.raises(SchemaError, match=r"a\.n has a value that int8 cannot hold: Integer value 128") as raised:
+        conform(one(wide, [{"n": 128, "l": []}]), target(narrow), "fitting")
+    assert "tinyint" in raised.value.advice
+    with pytest.raises(SchemaError, match="should have float"):
+        conform(one(pa.float64(), [0.5]), target(pa.float32()), "fitting")
+
+
+def test_the_numbers_of_python_take_the_float_type_of_the_column() -> None:
+    assert conform(one(pa.int64(), [5, None]), target(pa.float64()), "python").column(0).to_pylist() == [5.0, None]
+    assert conform(one(pa.float64(), [0.5, float("inf")]), target(pa.float32()), "python").column(0).to_pylist() == [
+        0.5,
+        float("inf"),
+    ]
+    for source, kind, value in (
+        (pa.float64(), pa.float32(), 1e300),
+        (pa.int64(), pa.float64(), 2**53 + 1),
+        (pa.int64(), pa.int8(), 200),
+    ):
+        with pytest.raises(SchemaError, match="cannot hold"):
+            conform(one(source, [value]), target(kind), "python")
+    with pytest.raises(SchemaError, match="should have int32"):
+        conform(one(pa.float64(), [1.0]), target(pa.int32()), "python")
+
+
+def test_a_wrong_type_says_to_which_type_of_spark_to_cast() -> None:
+    with pytest.raises(SchemaError) as raised:
+        conform(one(pa.int64(), [1]), target(pa.int32()))
+    assert raised.value.advice == "Cast a to int before the write."
+
+
 def test_unknown_doubled_and_null_columns_are_refused() -> None:
     with pytest.raises(SchemaError, match="column z"):
         conform(one(pa.int64(), [1], "z"), target(pa.int64()))

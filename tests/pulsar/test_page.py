@@ -24,17 +24,27 @@ def blocks(page: str) -> list[Any]:
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow]
 
 
-def test_the_examples_print_what_the_page_says(pulsar_broker: PulsarBroker, java: JavaClient) -> None:
+def test_the_examples_print_what_the_page_says_and_may_run_again(pulsar_broker: PulsarBroker, java: JavaClient) -> None:
     found = blocks("pulsar.md")
     programs = [one.text for one in found if one.language == "python"]
     program = "".join(programs).replace("pulsar://127.0.0.1:6650", pulsar_broker.url)
-    printed = README["run_python"](program.replace("http://127.0.0.1:8080", pulsar_broker.admin_url), **spark_environment())
+    program = program.replace("http://127.0.0.1:8080", pulsar_broker.admin_url)
     assert len(programs) == 6
-    assert [line.rstrip() for line in printed.splitlines() if line.strip()] == [
-        line for one in found if one.language == "text" for line in one.text.splitlines()
-    ]
+    assert lines(program) == [line for one in found if one.language == "text" for line in one.text.splitlines()]
     rows = java.read("topic://public/default/delays", count=3, schema="bytes")
     assert sorted(row["key"] for row in rows) == ["EWR", "JFK", "LGA"]
+    again = [line for line in lines(program) if not line.startswith(("+", "|airport"))]
+    airports = sorted(line.split("|")[1].strip() for line in again if line.startswith("|"))
+    assert airports == ["EWR", "EWR", "JFK", "JFK", "LGA"]
+    numbers = [line for line in again if not line.startswith("|")]
+    # the stream has a new checkpoint; the version of the report is committed; then the rows of the second run are read
+    assert numbers == ["9", "[3, 2]", "6", "0", "[5, 3]", "3"]
+
+
+def lines(program: str) -> list[str]:
+    """Run a program in a new process and return the lines that it prints, without empty ones."""
+    printed = README["run_python"](program, **spark_environment())
+    return [line.rstrip() for line in printed.splitlines() if line.strip()]
 
 
 def test_the_broker_of_the_page_on_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicTerminated
+from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, TopicTerminated
+from pulsar_protocol.rest import Refused
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_sink.pulsar.attempts import AttemptRefused
 from spark_txn_sink.pulsar.committing import Committer, Work
@@ -91,6 +92,23 @@ def test_columns_that_do_not_fit_the_schema_of_the_topic_are_refused(sink: Sink)
         sink.plan(ORDERS.select(["id", "name"]).schema)
     with pytest.raises(SchemaError, match="id"):
         sink.plan(pa.schema([("id", pa.string()), ("name", pa.string()), ("x", pa.float64())]))
+
+
+def test_a_refused_write_creates_no_topic(sink: Sink) -> None:
+    sink.topic = f"{sink.topic}-missing"
+    with pytest.raises(SchemaError, match="gap"):
+        sink.plan(pa.schema([("id", pa.int64()), ("gap", pa.duration("us"))]))
+    with pytest.raises(TopicMissing):
+        sink.client.layout(sink.topic)
+
+
+def test_a_missing_namespace_is_to_be_created(sink: Sink) -> None:
+    sink.topic = f"topic://public/none-{uuid.uuid4().hex[:8]}/t"
+    with pytest.raises(Refused, match="does not exist, so no topic is created in it") as raised:
+        sink.plan(ORDERS.schema)
+    assert "pulsar-admin namespaces create" in raised.value.advice
+    with pytest.raises(TopicMissing):
+        sink.client.layout(sink.topic)
 
 
 def test_one_column_has_the_schema_of_its_type_and_the_key_travels_beside_it(sink: Sink) -> None:

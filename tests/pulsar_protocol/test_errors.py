@@ -66,7 +66,12 @@ def test_each_code_has_its_class_its_name_and_an_advice(code: int) -> None:
 def test_an_unknown_code_is_named_by_its_number() -> None:
     error = broker_error(99, "", "lookup")
     assert (type(error), error.code) == (PulsarError, 99)
-    assert "error 99: no message" in error.message
+    assert error.message.endswith("the broker answered error 99.")
+
+
+def test_a_missing_namespace_is_created_by_pulsar_admin() -> None:
+    error = broker_error(11, "Namespace not found", "lookup of topic://public/none/t")
+    assert "pulsar-admin namespaces create" in error.advice
     assert error.advice
 
 

@@ -45,8 +45,8 @@ def schema(
             made = topics.set_schema(name, _text(register))
             if not json:
                 say(f"The schema of {made.topic} is version {made.version} now.")
-        mode = topics.compatibility(name)
         found = topics.schemas(name) if history else tuple(one for one in (topics.schema(name, version),) if one is not None)
+        mode = topics.compatibility(name)
     if json:
         shown = [{**_object(one), "compatibility": mode} for one in found]
         show_json(shown if history else shown[0] if shown else None)

@@ -90,8 +90,10 @@ def describe(
         return
     show_facts([("topic", topic.name), ("key", topic.key or "none"), ("epoch", topic.epoch), ("columns", _columns(topic))])
     say()
-    rows = [(s.name, s.state, f"{s.start:04x}-{s.end:04x}", moment(s.created_ms), moment(s.sealed_ms)) for s in topic.segments]
-    show_table(("SEGMENT", "STATE", "RANGE", "CREATED", "SEALED"), rows, empty="It has no segments.")
+    rows = [
+        (s.id, s.name, s.state, f"{s.start:04x}-{s.end:04x}", moment(s.created_ms), moment(s.sealed_ms)) for s in topic.segments
+    ]
+    show_table(("ID", "SEGMENT", "STATE", "RANGE", "CREATED", "SEALED"), rows, empty="It has no segments.")
     if any(s.parents for s in topic.segments):
         say()
         console().print(lineage.tree(topic))

@@ -14,6 +14,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
 from spark_txn_sink.pulsar.many_topics import Application
 from txnsegment.producer import MAX_WAITING, Producer
+from txnsegment.pulsar.appended import python_rows, values_of
 from txnsegment.pulsar.consumer import PulsarConsumer
 from txnsegment.pulsar.feeding import Where
 from txnsegment.pulsar.opening import open_consumer
@@ -135,11 +136,17 @@ class PulsarCluster:
 
     def producer(self, topic: str, *, key: str | None = None, max_waiting: int = MAX_WAITING) -> Producer:
         """Return a producer of rows for one topic, which commits them transaction by transaction. `key`: see
-        `PulsarTransaction.append`. `max_waiting`: how many rows may wait for a flush. Raises TopicMissing.
+        `PulsarTransaction.append`. `max_waiting`: how many rows may wait for a flush. The values of rows take the types of the
+        topic, and a column that no waiting row has is refused by `flush`. Raises TopicMissing.
         """
         name = str(topic_name(topic))
         self.client.layout(name)
-        return Producer(lambda: cast("Transaction", _Keyed(self.begin(), key)), name, max_waiting=max_waiting)
+        return Producer(
+            lambda: cast("Transaction", _Keyed(self.begin(), key)),
+            name,
+            max_waiting=max_waiting,
+            typed=lambda rows: python_rows(rows, values_of(self.client, name)),
+        )
 
     def consumer(
         self,

@@ -80,7 +80,7 @@ def _admin() -> Finding:
             "admin",
             Health.WARN,
             f"{ADMIN_VARIABLE} is not set, so no topic can be created, and subscriptions cannot be listed",
-            f"Set {ADMIN_VARIABLE}=http://host:8080, or give the option adminUrl.",
+            f"Set {ADMIN_VARIABLE}=http://host:8080, or give Spark writes the option adminUrl.",
         )
     version = Rest(url).ask("GET", "/admin/v2/brokers/version")
     return Finding("admin", Health.OK, f"{url} answers: {version}")

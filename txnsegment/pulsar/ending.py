@@ -52,6 +52,10 @@ class Participants:
         self._owner, self._service_url = owner, service_url
         self._joined: list[Participant] = []
 
+    def __bool__(self) -> bool:
+        """Return whether a consumer takes part."""
+        return bool(self._joined)
+
     def join(self, participant: Participant, begun: Callable[[], TxnId]) -> None:
         """Let a consumer take part. `begun`: begins the transaction. Raises the errors of `begun` and of the consumer's log."""
         if participant not in self._joined:

@@ -22,9 +22,9 @@ from txnsegment.topics import SegmentDescription, TopicDescription
 DELETE_SECONDS: Final = 30.0
 GONE: Final = 404
 _WHY = {
-    "schema": "Give the name of the topic to describe(): it has the columns of the topic's schema.",
+    "schema": "describe(name).schema (txnsegment topics describe TOPIC) has its columns; pulsar-admin schemas get has its text.",
     "schemas": "pulsar-admin schemas get shows the versions of a schema.",
-    "set_schema": "Spark's first write registers the schema of its columns; pulsar-admin schemas upload sets another one.",
+    "set_schema": "The first write registers the schema of its columns; pulsar-admin schemas upload sets another one.",
     "compatibility": "It is a policy of the namespace: pulsar-admin namespaces get-schema-compatibility-strategy.",
     "set_compatibility": "It is a policy of the namespace: pulsar-admin namespaces set-schema-compatibility-strategy.",
     "migrate": "POST /admin/v2/scalable/tenant/namespace/name/migrate of Pulsar's REST interface.",
@@ -88,16 +88,19 @@ class PulsarTopics:
         if key is not None or schema is not None:
             raise OptionError(
                 "A topic of a Pulsar cluster is created without a key column and a schema.",
-                advice="Leave them out. The first write registers the schema of its columns, and keyColumn is an option of writes.",
+                advice="Leave them out. The first write, with or without Spark, registers the schema of its columns. Each write "
+                "names its key: the option keyColumn of Spark, the argument key of append and producer.",
             )
         return self._changed(name, "PUT", f"?numInitialSegments={segments}")
 
     def split(self, name: str, segment: int) -> TopicDescription:
         """Split an active segment, given by its id. Raises OptionError, or an error of the REST interface."""
+        self._check_active(name, segment)
         return self._changed(name, "POST", f"/split/{segment}")
 
     def merge(self, name: str, a: int, b: int) -> TopicDescription:
         """Merge two active neighbouring segments, given by their ids. Raises OptionError, or an error of the REST interface."""
+        self._check_active(name, a, b)
         return self._changed(name, "POST", f"/merge/{a}/{b}")
 
     def delete(self, name: str) -> None:
@@ -116,6 +119,16 @@ class PulsarTopics:
                     raise
 
         repeat(deleted, DELETE_SECONDS, stop=threading.Event(), when=lambda error: NOT_EMPTY in error.message)
+
+    def _check_active(self, name: str, *segments: int) -> None:
+        """Raise OptionError unless all ids are those of active segments."""
+        layout = self._client.layout(str(topic_name(name)))
+        active = [one.id for one in layout.active]
+        if missing := [str(one) for one in segments if one not in active]:
+            raise OptionError(
+                f"{layout.topic} has no active segment {', '.join(missing)}.",
+                advice=f"The ids of its active segments are {', '.join(map(str, active))}: the last number of a segment's name.",
+            )
 
     def _changed(self, name: str, method: str, more: str) -> TopicDescription:
         full = str(topic_name(name))

@@ -5,30 +5,32 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TopicSealed, TxnConflict
+from metadata.common.errors import OptionError, OutcomeUnknown, TopicSealed, TxnConflict
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, PulsarError, TimedOut, TopicTerminated, TransactionEnded
 from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
-from pulsar_protocol.values import Values, codec
+from pulsar_protocol.values import Values
 from spark_txn_sink.pulsar import committing
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.journal import merged
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
-from spark_txn_sink.pulsar.rows import is_binary, messages_of
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
+from txnsegment.pulsar.appended import messages, registered, values_of
 from txnsegment.pulsar.ending import Participant, Participants, VersionEnd, commit_asked, ended_early
-from txnsegment.transaction import Batches, batches_of
+from txnsegment.transaction import Batches, UncommittedTransaction, batches_of
 
 ENTRY_ROWS = 1_000
 """How many rows an entry has at most."""
@@ -48,7 +50,8 @@ class PulsarTransaction:
 
     `append` sends the rows at once, and nobody reads them before the commit. If `append` raises after it has read the topic's
     layout and schema, the transaction is aborted. Before that it has sent nothing, and the transaction stays open. The end of the
-    block aborts a transaction that is not committed. If it is still open after its timeout, the broker aborts it.
+    block aborts a transaction that is not committed, and warns (UncommittedTransaction) if it has rows or acknowledgements and the
+    block has not raised. If it is still open after its timeout, the broker aborts it.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class PulsarTransaction:
         return None if self._id is None else self._id.text
 
     def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
-        """Send rows to a topic, within this transaction. The rows are encoded by the topic's schema.
+        """Send rows to a topic, within this transaction. The rows are encoded by the topic's schema, and must have all its
+        columns. Integers may have a wider type if they fit. A topic without a schema gets the schema of the first rows, as by a
+        write of Spark.
 
         `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
@@ -99,17 +104,20 @@ class PulsarTransaction:
         A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
         remaining rows go to its children.
 
-        Raises TopicMissing, SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (if there are keys and the routing of
-        the broker's version is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last
-        entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out), OptionError (the
-        transaction has ended).
+        Raises TopicMissing, SchemaError, SchemaRefused (by the broker), MessageTooLarge (a row above 256 MB), UnknownVersion (if
+        there are keys and the routing of the broker's version is not known), TopicSealed (a segment was split or merged, and it is
+        unknown whether it has the last entry that was sent to it: run the transaction again), TxnConflict (the transaction has
+        timed out), OptionError (the transaction has ended, or the schema has the keys in its rows and `key` is given).
         """
         self._check_takes("append")
         name = str(topic_name(topic))
-        layout, values = self._client.layout(name), codec(self._client.schema(name), name)
+        layout, values = self._client.layout(name), values_of(self._client, name)
         self._appending += 1
         try:
-            self._send(layout, values, batches_of(batches), key)
+            given = batches_of(batches)
+            if (first := next(given, None)) is not None:
+                values = registered(self._client, layout, first.schema, key) if values is None else values
+                self._send(layout, values, chain((first,), given), key)
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
@@ -167,7 +175,7 @@ class PulsarTransaction:
             for batch in batches:
                 for start in range(0, batch.num_rows, ENTRY_ROWS):
                     part = batch.slice(start, ENTRY_ROWS)
-                    rows = messages_of(part, values, None if key is None else _key_column(part, key))
+                    rows = messages(part, values, key, name)
                     self._bytes += sum(len(value or b"") for value in rows.values)
                     if router is None or outgoing is None:
                         txn = self._begin_once()
@@ -371,20 +379,17 @@ class PulsarTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self.abort()
-        else:
+        if error is not None:
             self._abort_after(error)
+            return
+        if not self._ended and not self._commit_sent and (self._rows or self._participants):
+            warnings.warn(self._left_out(), UncommittedTransaction, stacklevel=2)
+        self.abort()
 
-
-def _key_column(batch: pa.RecordBatch, column: str) -> pa.Array:
-    """Return the column with the key of each row. Raises SchemaError."""
-    if column not in batch.schema.names:
-        raise SchemaError(
-            f"There is no column {column!r} for the key.", advice=f"The columns are: {', '.join(batch.schema.names)}."
+    def _left_out(self) -> str:
+        rows = [f"{self._rows} rows for {', '.join(sorted(self._places))}"] if self._rows else []
+        acks = ["acknowledgements"] if self._participants else []
+        return (
+            f"The block of transaction {self.id} ended without commit(): {' and '.join(rows + acks)} do not count. Call "
+            "txn.commit() at the end of the block, or txn.abort() to give the transaction up."
         )
-    found = batch.column(column)
-    kind = found.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_binary(kind)):
-        raise SchemaError(f"The column {column!r} has the type {kind}, which is no key.", advice="Give text, bytes or integers.")
-    return found

@@ -42,6 +42,8 @@ def test_a_place_names_segments_with_positions() -> None:
     ("more", "message"),
     [
         ({"startingOffsets": "soon"}, "neither a known word nor JSON"),
+        ({"startingOffsets": "begin"}, r"Write earliest, latest, or \{\"segments\""),
+        ({"adminUrl": "http://h:8080"}, r"adminUrl cannot be used with a read .* it is for writes.* Leave it out"),
         ({"startingOffsets": '{"log": 3}'}, "field segments"),
         ({"startingOffsets": '{"segments": {"a": "x"}}'}, "is no position"),
         ({"startingOffsets": '{"segments": {"a": 5}}'}, "startingOffsets"),
@@ -65,6 +67,11 @@ def test_a_place_names_segments_with_positions() -> None:
 def test_what_cannot_work_is_refused(more: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse(**more)
+
+
+def test_the_end_of_a_read_is_latest_or_positions() -> None:
+    with pytest.raises(OptionError, match=r"Write latest, or \{\"segments\""):
+        parse(streaming=False, endingOffsets="end")
 
 
 def test_a_batch_has_no_subscription() -> None:

@@ -90,6 +90,8 @@ URLS: list[tuple[str, str]] = [
     ("zk://host:99999/c", "is not a port"),
     ("zk://user:secret@host/c", "a user or a password"),
     ("http://host/c", "No metadata store is known for http://"),
+    ("http://127.0.0.1:8080", "write pulsar://host:6650"),
+    ("host:6650", "pulsar://host:6650 for a Pulsar cluster"),
 ]
 
 
@@ -107,6 +109,7 @@ def test_no_url_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(build(), ["topics", "list"])
     assert done.exit_code == 1
     assert "No service URL is configured" in done.stderr
+    assert "pulsar://host:6650" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["topics", "list"], ["txns", "list"], ["sweep"], ["verify", "t"], ["segments", "show", "t"]])

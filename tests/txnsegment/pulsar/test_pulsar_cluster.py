@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+import warnings
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -21,9 +22,10 @@ from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import decode, log_name
 from pulsar_protocol.values import codec
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from tests.support.pulsar_clusters import topic_with
 from tests.support.pulsar_reads import messages_of, visible
-from txnsegment import connect
+from txnsegment import UncommittedTransaction, connect
 from txnsegment.cli.app import build
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 
@@ -71,7 +73,7 @@ def test_a_transaction_shows_its_rows_at_the_commit(cluster: PulsarCluster, topi
 
 
 def test_a_transaction_that_is_not_committed_shows_nothing(cluster: PulsarCluster, topic: str) -> None:
-    with cluster.begin() as txn:
+    with pytest.warns(UncommittedTransaction), cluster.begin() as txn:
         txn.append(topic, ROWS)
     with pytest.raises(OptionError, match="has ended"):
         txn.append(topic, ROWS)
@@ -195,6 +197,116 @@ def test_a_producer_commits_at_each_flush(cluster: PulsarCluster, topic: str) ->
         assert producer.flush() is not None
         producer.send({"id": 9, "who": "eve"})
     assert by_id(rows(cluster, topic)) == ["7", "8", "9"]
+
+
+@pytest.fixture
+def bare(pulsar_broker: PulsarBroker) -> str:
+    """A topic without a schema."""
+    return pulsar_broker.create(f"topic://public/default/bare-{uuid.uuid4().hex[:8]}", 2)
+
+
+NARROW = pa.schema([("airport", pa.string()), ("minutes", pa.int32()), ("score", pa.float32())])
+
+
+def test_rows_without_a_column_of_the_topic_are_refused(cluster: PulsarCluster, topic: str) -> None:
+    with cluster.begin() as txn, pytest.raises(SchemaError, match=r"have the columns id, and .* id, who") as raised:
+        txn.append(topic, ROWS.select(["id"]))
+    assert "Add the missing columns (null where there is no value): who." in raised.value.advice
+    with cluster.begin() as second, pytest.raises(SchemaError) as more:
+        second.append(topic, ROWS.append_column("age", pa.array([1, 2, 3, 4])))
+    assert "Leave out: age." in more.value.advice
+    with cluster.producer(topic) as producer:
+        producer.send({"id": 1})
+        with pytest.raises(SchemaError, match="keeps the 1 rows") as kept:
+            producer.flush()
+        assert "who" in kept.value.advice
+        producer.discard()
+    assert rows(cluster, topic) == []
+
+
+def test_rows_of_python_values_take_the_types_of_the_topic(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> None:
+    topic = topic_with(pulsar_broker, cluster, NARROW)
+    with cluster.producer(topic, key="airport") as producer:
+        producer.send({"airport": "JFK", "minutes": 3, "score": 1})
+        producer.send({"airport": "LGA", "minutes": None, "score": 0.1})
+    with cluster.begin() as txn:
+        txn.append(topic, pa.Table.from_pylist([{"minutes": 4, "airport": "EWR", "score": None}]), key="airport")
+        txn.commit()
+    found = {one["airport"]: (one["minutes"], one["score"]) for one in rows(cluster, topic)}
+    assert found == {"JFK": (3, 1.0), "LGA": (None, pytest.approx(0.1)), "EWR": (4, None)}
+
+
+def test_a_value_that_the_type_of_the_topic_does_not_hold_is_refused(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> None:
+    topic = topic_with(pulsar_broker, cluster, NARROW)
+    row = {"airport": "JFK", "minutes": 2**40, "score": None}
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="minutes has a value that int32 cannot hold") as raised:
+        txn.append(topic, pa.Table.from_pylist([row]))
+    assert "The type of the column is int." in raised.value.advice
+    with cluster.producer(topic) as producer:
+        producer.send(row)
+        with pytest.raises(SchemaError, match="cannot hold"):
+            producer.flush()
+        producer.discard()
+    with cluster.begin() as rounded, pytest.raises(SchemaError, match="score has the type double") as cast:
+        rounded.append(topic, pa.Table.from_pylist([{**row, "minutes": 1, "score": 0.5}]))
+    assert cast.value.advice == "Cast score to float before the write."
+    assert rows(cluster, topic) == []
+
+
+def test_the_first_rows_register_the_schema_of_a_topic_without_one(cluster: PulsarCluster, bare: str) -> None:
+    with cluster.begin() as txn:
+        txn.append(bare, [ROWS, ROWS.select(["who", "id"])], key="who")
+        txn.commit()
+    assert by_id(rows(cluster, bare)) == ["1", "1", "2", "2", "3", "3", "4", "4"]
+    described = cluster.topics.describe(bare)
+    assert described.schema is not None
+    assert described.schema.simpleString() == "struct<id:bigint,who:string>"
+    with cluster.begin() as second, pytest.raises(SchemaError):
+        second.append(bare, pa.table({"other": ["x"]}))
+
+
+def test_the_first_row_of_a_producer_registers_a_schema(cluster: PulsarCluster, bare: str) -> None:
+    with cluster.producer(bare) as producer:
+        producer.send({"value": "text"})
+    assert rows(cluster, bare) == [{"value": "text"}]
+
+
+def test_a_first_row_whose_types_are_not_known_registers_nothing(cluster: PulsarCluster, bare: str) -> None:
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="id") as raised:
+        txn.append(bare, pa.Table.from_pylist([{"id": None, "who": "ann"}]))
+    assert raised.value.advice
+    assert cluster.topics.describe(bare).schema is None
+
+
+def test_a_block_that_ends_without_commit_warns(cluster: PulsarCluster, topic: str) -> None:
+    with (
+        pytest.warns(UncommittedTransaction, match=r"4 rows for topic://.* do not count. Call txn.commit\(\)"),
+        cluster.begin() as txn,
+    ):
+        txn.append(topic, ROWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UncommittedTransaction)
+        with cluster.begin():
+            pass
+        with cluster.begin() as given_up:
+            given_up.append(topic, ROWS)
+            given_up.abort()
+        with pytest.raises(SchemaError), cluster.begin() as failing:
+            failing.append(topic, ROWS.select(["id"]))
+    assert rows(cluster, topic) == []
+
+
+def test_a_block_with_acknowledgements_that_ends_without_commit_warns(
+    pulsar_broker: PulsarBroker, cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS)
+        txn.commit()
+    with cluster.consumer(topic, "sub", start="earliest") as consumer:
+        (*_, last) = consumer.messages(timeout=0)
+        with pytest.warns(UncommittedTransaction, match="acknowledgements do not count"), cluster.begin() as txn:
+            consumer.ack(last, txn=txn)
 
 
 def test_topics_are_listed_and_described(cluster: PulsarCluster, topic: str, pulsar: str) -> None:

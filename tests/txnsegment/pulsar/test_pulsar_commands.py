@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.sent_log import log_name
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
@@ -70,6 +71,24 @@ def test_topics_are_created_split_merged_and_deleted(run: Run, name: str) -> Non
     assert run("topics", "delete", name).exit_code == 0
     assert "TopicNotFound" in run("topics", "describe", name, code=1).stderr
     assert "without a key column and a schema" in run("topics", "create", name, "--key", "id", code=1).stderr
+
+
+def test_what_is_missing_is_named_with_what_to_do(run: Run, pulsar: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("topics", "create", name, "--segments", "2")
+    for words, says in (
+        (("topics", "split", name, "--segment", "99"), "has no active segment 99. The ids of its active segments are 0, 1"),
+        (("topics", "merge", name, "--segments", "0,7"), "has no active segment 7"),
+        (("topics", "schema", name), "cluster.topics.schema does not exist for a Pulsar cluster. describe(name).schema"),
+        (("topics", "create", f"{name}-2", "--key", "k"), "The first write, with or without Spark, registers the schema"),
+        (("topics", "read", f"persistent://public/default/{name}-none"), "TopicNotFound. Check the name"),
+    ):
+        found = run(*words, code=1)
+        assert says in " ".join(found.stderr.split()), found.stderr
+    assert "ID" in run("topics", "describe", name).stdout.splitlines()[-3]
+    monkeypatch.delenv(ADMIN_VARIABLE)
+    with connect(pulsar) as cluster, cluster.begin(app=name, version=1) as txn, pytest.raises(TopicMissing) as raised:
+        txn.commit()  # which needs the topics that remember the versions of the application
+    assert f"Set the variable {ADMIN_VARIABLE}=http://host:8080" in raised.value.advice
 
 
 def test_rows_are_read_in_the_order_of_their_segment(run: Run, pulsar: str, name: str) -> None:

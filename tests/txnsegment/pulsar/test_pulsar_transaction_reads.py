@@ -63,6 +63,8 @@ def send(cluster: PulsarCluster, topic: str, *ids: int, commit: bool = True) -> 
         txn.append(topic, table(*ids), key="who")
         if commit:
             txn.commit()
+        else:
+            txn.abort()
 
 
 def write(txn: PulsarSparkTransaction, rows: DataFrame, topic: str) -> None:

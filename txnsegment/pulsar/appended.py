@@ -1,0 +1,66 @@
+"""The rows that a program without Spark appends: their schema at the broker, and their conversion into messages."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ledgers.arrow import arrow_schema, conform
+from metadata.common.errors import SchemaError
+from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.entries import Rows
+from pulsar_protocol.layout import Layout
+from pulsar_protocol.values import Values, codec
+from spark_txn_sink.pulsar.admin import when_created
+from spark_txn_sink.pulsar.rows import is_binary, messages_of, row_format, value_columns
+from txnsegment.schemas import from_arrow
+
+
+def values_of(client: PulsarClient, topic: str) -> Values | None:
+    """Return the value format of a topic, or None if the topic has no schema. Raises SchemaError, the broker's error."""
+    schema = client.schema(topic)
+    return None if schema is None else codec(schema, topic)
+
+
+def registered(client: PulsarClient, layout: Layout, columns: pa.Schema, key: str | None) -> Values:
+    """Register the schema of the first rows of a topic that has none, as a write of Spark does, and return the value format. If
+    another program has registered a schema meanwhile, its format is returned. Raises SchemaError, SchemaRefused.
+    """
+    if key is not None:
+        check_key(columns, key)
+    plain = arrow_schema(from_arrow(columns))
+    return when_created(lambda: row_format(client, layout.topic, layout.active[0].name, plain, key, "columns").values())
+
+
+def messages(batch: pa.RecordBatch, values: Values, key: str | None, topic: str) -> Rows:
+    """Return the messages of rows. The rows must have the columns of the topic, in any order, and the key column. An integer column
+    may have a wider type than the topic's if each value fits. Raises SchemaError, ValueFormatError, OptionError.
+    """
+    if key is not None:
+        check_key(batch.schema, key)
+    names = value_columns(batch.schema.names, values, key, topic)
+    rows = conform(batch.select(list(names)), values.columns, "fitting")
+    return messages_of(rows, values, None if key is None else batch.column(key))
+
+
+def python_rows(table: pa.Table, values: Values | None) -> pa.Table:
+    """Return rows of Python values in the types of the topic. Numbers take the topic's types, if they fit. Columns that the topic
+    does not have are left as they are, and `messages` refuses them. Raises SchemaError.
+    """
+    if values is None:
+        return table
+    wanted = pa.schema([field for field in values.columns if field.name in table.column_names])
+    batches = [conform(batch, wanted, "python") for batch in table.select(wanted.names).to_batches()]
+    for field, column in zip(wanted, pa.Table.from_batches(batches, wanted).columns, strict=True):
+        table = table.set_column(table.column_names.index(field.name), field, column)
+    return table
+
+
+def check_key(columns: pa.Schema, key: str) -> None:
+    """Check that rows have the key column, and that its type is allowed for a key. Raises SchemaError."""
+    if key not in columns.names:
+        raise SchemaError(f"There is no column {key!r} for the key.", advice=f"The columns are: {', '.join(columns.names)}.")
+    if columns.names.count(key) > 1:
+        raise SchemaError(f"The rows have the column {key!r} twice.", advice="Give every column once.")
+    kind = columns.field(key).type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_binary(kind)):
+        raise SchemaError(f"The column {key!r} has the type {kind}, which is no key.", advice="Give text, bytes or integers.")
