@@ -78,9 +78,9 @@ class HeldPlaces(Places):
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
         """Raise DataLoss if entries after a start are gone. A consumer keeps the ledger of the last entry that it read, as a stream
-        does (`StreamReader.commit`). But `subscriptions.create` and `seek` put a cursor at the end, and a broker deletes ledgers
-        that all subscriptions have passed. So a ledger that is gone had no entry after the start, unless the cursor of the
-        subscription was moved by other means.
+        does (`StreamReader.commit`). But `subscriptions.create` and `seek` can put a cursor at the last entry, if it is decided. A
+        broker deletes ledgers that all subscriptions have passed. So a ledger that is gone had no entry after the start, unless the
+        cursor of the subscription was moved by other means.
         """
         try:
             super().check_kept(starts)

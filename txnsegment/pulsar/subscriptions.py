@@ -68,15 +68,14 @@ class PulsarSubscriptions:
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
         """Create a subscription; for a scalable topic it has the type STREAM. `start`: `earliest`, `latest`, or a datetime with a
         time zone. Entries that are not decided yet count as after `latest`, and after any time. Raises TopicMissing,
-        SubscriptionExists (this includes a log of acknowledgements that an interrupted deletion has left), OptionError, or an error
-        of the REST interface.
+        SubscriptionExists (also if an interrupted deletion has left acknowledgements), SubscriptionBusy (a consumer creates it at
+        the same time), OptionError, or an error of the REST interface.
         """
         full = _full(topic)
         starting(start)  # raises OptionError
         if checked(name) in self._names(full):
             raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
-        if has_ack_log(self._client, full, name):
-            raise _left_over(full, name)
+        self._check_no_acks(full, name)
         rows, _ = rows_before(read_options(self._client.url, full), start)
         if full.startswith("topic://"):
             self._ask("PUT", full, name, "?type=STREAM")
@@ -84,6 +83,19 @@ class PulsarSubscriptions:
         self._places(full, name)
         self._forward(full, name, rows)
         return self.describe(full, name)
+
+    def _check_no_acks(self, topic: str, name: str) -> None:
+        """Raise SubscriptionExists if there are acknowledgements of a subscription that the broker does not have. They would hide
+        rows of a new one. Raises SubscriptionBusy if a consumer creates it at the same time.
+        """
+        if not has_ack_log(self._client, topic, name):
+            return
+        acks = ack_log(self._client.url, topic, name, Clock())
+        try:
+            if acks.state().exists:
+                raise _left_over(topic, name)
+        finally:
+            acks.close()
 
     def list(self, topic: str | None = None, *, namespace: str = "public/default") -> list[PulsarSubscription]:
         """Return the subscriptions of a topic. If `topic` is None, return those of all scalable topics of the namespace. Raises
@@ -240,8 +252,8 @@ def _passes(cursor: Position, end: Row) -> bool:
 
 def _left_over(topic: str, name: str) -> SubscriptionExists:
     return SubscriptionExists(
-        f"{topic} has no subscription {name}, but a log of acknowledgements of this name: {ack_log_name(topic, name)}. A deletion "
-        "of the subscription was interrupted, or it was deleted by other means.",
-        advice="Call cluster.subscriptions.delete (txnsegment subscriptions delete) once more, which deletes the log. Then create "
-        "the subscription. Or open it by cluster.consumer, which delivers the rows that the log does not have.",
+        f"The broker has no subscription {name!r} of {topic}, but a log has acknowledgements of it: {ack_log_name(topic, name)}. A "
+        "deletion of the subscription was interrupted, or it was deleted by other means than cluster.subscriptions.delete.",
+        advice="To begin anew, call cluster.subscriptions.delete (txnsegment subscriptions delete) once more, then create it. To "
+        "go on with the rows that are not acknowledged, open it by cluster.consumer.",
     )

@@ -137,9 +137,20 @@ def test_a_log_that_an_interrupted_deletion_has_left_is_not_taken_over(cluster: 
     log = ack_log(cluster.url, topic, "s", Clock())
     log.move(*rows_before(read_options(cluster.url, topic), "latest"))
     log.close()
-    with pytest.raises(SubscriptionExists, match="has no subscription s, but a log of acknowledgements") as raised:
+    with pytest.raises(SubscriptionExists, match=r"no subscription 's' of .*, but a log has acknowledgements of it") as raised:
         cluster.subscriptions.create(topic, "s")
     assert "cluster.subscriptions.delete" in raised.value.advice
     cluster.subscriptions.delete(topic, "s")
     cluster.subscriptions.create(topic, "s")
     assert unread(cluster, topic) == [1, 2]
+
+
+def test_a_log_without_acknowledgements_is_no_obstacle(cluster: PulsarCluster, topic: str) -> None:
+    """A consumer was killed before it recorded that the subscription exists."""
+    write(cluster, topic, 1)
+    log = ack_log(cluster.url, topic, "s", Clock())
+    assert not log.state().exists
+    log.close()
+    cluster.subscriptions.create(topic, "s", start="latest")
+    write(cluster, topic, 2)
+    assert unread(cluster, topic) == [2]
