@@ -6,6 +6,7 @@ whose name is known.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +21,8 @@ from pulsar_protocol.cut import Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.owned_names import ack_log_name, has_ack_log
 from pulsar_protocol.rest import NOT_EMPTY, Refused
-from pulsar_protocol.subscription import Subscription
+from pulsar_protocol.retries import repeat
+from pulsar_protocol.subscription import PATIENCE_SECONDS
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning
@@ -81,7 +83,7 @@ class PulsarSubscriptions:
             self._ask("PUT", full, name, "?type=STREAM")
         # A cursor that is new begins with the first entry. (The REST interface would put those of persistent:// at the end.)
         self._places(full, name)
-        self._forward(full, name, rows)
+        self._forward(name, rows)
         return self.describe(full, name)
 
     def _check_no_acks(self, topic: str, name: str) -> None:
@@ -130,7 +132,7 @@ class PulsarSubscriptions:
                 self._to_earliest(full, name)
             if acks is not None:
                 acks.move(rows, sent)
-            self._forward(full, name, rows)
+            self._forward(name, rows)
         finally:
             if acks is not None:
                 acks.close()
@@ -206,7 +208,7 @@ class PulsarSubscriptions:
         """Move all cursors of a subscription to the first entry that is kept."""
         self._ask("POST", topic, name, "/seek?timestamp=0" if topic.startswith("topic://") else "/resetcursor/0")
 
-    def _forward(self, topic: str, name: str, rows: RowsBySegment) -> None:
+    def _forward(self, name: str, rows: RowsBySegment) -> None:
         """Let the cursors of a subscription pass these rows. Brokers can also move cursors to the end, or to a time. But then they
         pass entries of open transactions, which are lost if the transactions commit.
         """
@@ -215,11 +217,14 @@ class PulsarSubscriptions:
             end = beginning(found)
             whole = end >= WHOLE
             places[segment] = Segment(self._client, segment).last() if whole else Position(end.ledger_id, end.entry_id - 1)
-        cursors = Subscription(self._client, topic, name)
-        try:
-            cursors.acknowledge({segment: place for segment, place in places.items() if place.entry >= 0})
-        finally:
-            cursors.close()
+
+        def once(_: float) -> None:
+            for segment, place in places.items():
+                if place.entry >= 0:
+                    with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
+                        consumer.acknowledge(place)
+
+        repeat(once, PATIENCE_SECONDS, stop=threading.Event())
 
     def _places(self, topic: str, name: str) -> dict[str, Position]:
         """Return the position of each cursor of a subscription. A segment without a cursor gets one."""
