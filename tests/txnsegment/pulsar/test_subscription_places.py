@@ -12,11 +12,13 @@ import pytest
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import SubscriptionExists
+from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import Message as Row
 from pulsar_protocol.layout import Position
+from pulsar_protocol.owned_names import ack_log_name
 from pulsar_protocol.producer import Producer
 from tests.support.pulsar_clusters import topic_with
-from txnsegment.pulsar.ack_log import AckLog, Clock, ack_log
+from txnsegment.pulsar.ack_log import AckLog, Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.cluster import PulsarCluster
 from txnsegment.pulsar.feeding import read_options, rows_before
 from txnsegment.pulsar.subscriptions import PulsarSubscriptions
@@ -154,3 +156,14 @@ def test_a_log_without_acknowledgements_is_no_obstacle(cluster: PulsarCluster, t
     cluster.subscriptions.create(topic, "s", start="latest")
     write(cluster, topic, 2)
     assert unread(cluster, topic) == [2]
+
+
+def test_a_consumer_without_a_log_is_of_another_client_or_its_log_is_gone(cluster: PulsarCluster, topic: str) -> None:
+    said = f"log of acknowledgements {ack_log_name(topic, 's')} does not exist"
+    with (
+        Consumer.registered(cluster.client.channel(), topic, "s", name="other"),
+        pytest.raises(SubscriptionBusy, match=said) as raised,
+    ):
+        cluster.consumer(topic, "s")
+    assert "another client" in raised.value.advice
+    assert "deleted the log" in raised.value.advice
