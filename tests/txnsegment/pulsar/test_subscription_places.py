@@ -124,6 +124,32 @@ def test_a_subscription_is_moved_back_to_a_time_exactly(cluster: PulsarCluster, 
     assert unread(cluster, topic) == [2, 3]
 
 
+@pytest.mark.parametrize("logged", [False, True], ids=["cursors only", "with a log"])
+def test_a_subscription_is_moved_over_a_split_and_back(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker, logged: bool
+) -> None:
+    """A transaction is open during the split, with a row in the sealed segment. So this segment has not ended at `latest`."""
+    write(cluster, topic, 1)
+    if logged:
+        cluster.consumer(topic, "s", start="earliest").close()
+    else:
+        cluster.subscriptions.create(topic, "s")
+    with cluster.begin() as txn:
+        txn.append(topic, table(10))
+        pulsar_broker.split(topic, 0)
+        write(cluster, topic, 2)
+        cluster.subscriptions.seek(topic, "s", "latest")
+        txn.commit()
+    write(cluster, topic, 3)
+    found = unread(cluster, topic)
+    assert [one for one in found if one != 2] == [10, 3], "the row 2 was decided, but its parent segment was not"
+    cluster.subscriptions.seek(topic, "s", "earliest")
+    assert unread(cluster, topic)[:2] == [1, 10]
+    cluster.subscriptions.seek(topic, "s", "latest")
+    write(cluster, topic, 4)
+    assert unread(cluster, topic) == [4]
+
+
 def test_a_subscription_of_a_persistent_topic_begins_at_each_place(cluster: PulsarCluster) -> None:
     name = f"persistent://public/default/places-{uuid.uuid4().hex[:8]}"
     with Producer(cluster.client, name) as producer:
