@@ -19,7 +19,7 @@ from metadata.common.errors import (
     TxnSegmentError,
 )
 from metadata.write.write_set import Committed
-from txnsegment.transaction import Batches, Transaction, batches_of
+from txnsegment.transaction import Batches, Transaction, TransactionAborted, batches_of
 from txnsegment.values import WrittenValues
 
 MAX_WAITING = 1_000_000
@@ -106,8 +106,8 @@ class Producer:
 
         If `flush` raises, the rows still wait. Another `flush` first finds out whether the failed commit took effect, so it writes
         no row twice (except in a plain producer). If that commit can never take effect, because the topic was deleted, sealed or
-        changed, the rows are staged again for the topic that has the name now. Rows that were sent after the failed flush are
-        committed in a second transaction, whose outcome is returned.
+        changed, or because the transaction was aborted, the rows are staged again for the topic that has the name now. Rows that
+        were sent after the failed flush are committed in a second transaction, whose outcome is returned.
 
         Raises the errors of `Transaction.append` and `Transaction.commit`. The advice of the error says how many rows wait.
         """
@@ -130,7 +130,7 @@ class Producer:
         except BaseException as error:
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
-            elif not isinstance(error, StoreError) and not self._unknown:
+            elif isinstance(error, TransactionAborted) or (not isinstance(error, StoreError) and not self._unknown):
                 # the transaction can never commit, so the next flush stages the rows again, for the topic as it is then
                 self._tried = None
             raise

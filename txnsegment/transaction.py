@@ -40,6 +40,10 @@ class UncommittedTransaction(UserWarning):
     """
 
 
+class TransactionAborted(TxnConflict):
+    """The transaction was aborted. None of its rows is visible, also if the outcome of an earlier commit was unknown."""
+
+
 @dataclass(frozen=True)
 class Appended:
     """The staged parts of one append or write, by segment, and the columns and types of these parts."""

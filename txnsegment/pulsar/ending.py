@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol, Self
 
-from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
+from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, VersionConflict
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, PulsarError, TransactionEnded
@@ -21,6 +21,7 @@ from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic
 from spark_txn_sink.pulsar.work import Work
+from txnsegment.transaction import TransactionAborted
 
 
 class Owner(Protocol):
@@ -118,7 +119,9 @@ def commit_asked(client: PulsarClient, txn: TxnId, *, again: bool, repeatable: b
         ) from error
 
 
-def ended_early(txn: TxnId, timeout_ms: int, seconds: float, application: Application, error: TransactionEnded) -> TxnConflict:
+def ended_early(
+    txn: TxnId, timeout_ms: int, seconds: float, application: Application, error: TransactionEnded
+) -> TransactionAborted:
     """Return the error of a transaction that ended before its commit. `seconds`: the time since its begin. A broker never aborts a
     transaction before its timeout by itself.
     """
@@ -133,7 +136,7 @@ def ended_early(txn: TxnId, timeout_ms: int, seconds: float, application: Applic
             else f"another program with app={application.name!r}"
         )
         advice = f"Look for {who}, or for a call of `txnsegment txns abort`. Let only one run at a time, and run it again."
-    return TxnConflict(
+    return TransactionAborted(
         f"The Pulsar transaction {txn.text} was aborted {why} ({error.message}).", advice=f"Nothing of it is visible. {advice}"
     )
 

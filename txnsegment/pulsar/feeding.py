@@ -23,6 +23,7 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
 from spark_txn_source.pulsar.offsets import PulsarOffset
+from spark_txn_source.pulsar.option_table import VALUE_FORMAT
 from spark_txn_source.pulsar.places import Places
 from spark_txn_source.pulsar.stream import StreamReader
 from spark_txn_source.pulsar.tasks import read_task
@@ -57,8 +58,10 @@ def place_rows(place: Position) -> Rows:
 
 
 def rows_before(options: Mapping[str, str], where: Where) -> tuple[dict[str, Rows], Positions]:
-    """Return the rows before a place of a topic by segment, and `State.sent` for them. `options`: those of a read of the topic."""
-    given = {**options, **starting(where)}
+    """Return the rows before a place of a topic by segment, and `State.sent` for them. No row is at or after the first entry of the
+    segment that is not decided. `options`: those of a read of the topic.
+    """
+    given = {**options, **starting(where), VALUE_FORMAT.name: "binary"}  # places do not depend on the schema
     given.pop("subscription", None)
     offset = PulsarOffset.of_json(_Reader(given, columns_now(given)).initialOffset())
     rows = {name: place_rows(place) for name, place in offset.segments.items()}
@@ -75,9 +78,9 @@ class HeldPlaces(Places):
 
     def check_kept(self, starts: Mapping[str, Position]) -> None:
         """Raise DataLoss if entries after a start are gone. A consumer keeps the ledger of the last entry that it read, as a stream
-        does (`StreamReader.commit`). But `subscriptions.create` and `seek` put a cursor at the end, and a broker deletes ledgers
-        that all subscriptions have passed. So a ledger that is gone had no entry after the start, unless the cursor of the
-        subscription was moved by other means.
+        does (`StreamReader.commit`). But `subscriptions.create` and `seek` can put a cursor at the last entry, if it is decided. A
+        broker deletes ledgers that all subscriptions have passed. So a ledger that is gone had no entry after the start, unless the
+        cursor of the subscription was moved by other means.
         """
         try:
             super().check_kept(starts)

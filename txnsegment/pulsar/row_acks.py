@@ -73,10 +73,20 @@ def identified(df: DataFrame) -> DataFrame:
 
 
 def given_rows(ids: DataFrame) -> dict[str, GivenRows]:
-    """Return where the rows are, by segment. Runs a Spark job. `ids`: what `identified` returned."""
+    """Return where the rows are, by segment. Runs a Spark job. `ids`: what `identified` returned. Raises SchemaError if a row does
+    not say where it is.
+    """
+    nowhere = F.col("__segment").isNull() | F.col("__messageId").isNull()
     place = F.struct(*_place())
-    made = ids.groupBy("__segment").agg(F.min(place).alias("first"), F.max(place).alias("last"), F.count("*").alias("count"))
-    return {one["__segment"]: GivenRows(Row(*one["first"]), Row(*one["last"]), one["count"]) for one in made.collect()}
+    found = (F.min(place).alias("first"), F.max(place).alias("last"), F.count("*").alias("count"))
+    made = ids.groupBy("__segment").agg(*found, F.max(nowhere).alias("nowhere")).collect()
+    if any(one["nowhere"] for one in made):
+        raise SchemaError(
+            "The rows cannot be acknowledged: the DataFrame has rows whose column __segment or __messageId is null.",
+            advice="These rows were not read from a topic; an outer join makes such rows. Leave them out: "
+            "where('__segment is not null and __messageId is not null').",
+        )
+    return {one["__segment"]: GivenRows(Row(*one["first"]), Row(*one["last"]), one["count"]) for one in made}
 
 
 def topic_of(client: PulsarClient, segment: str) -> str:

@@ -6,20 +6,26 @@ whose name is known.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from metadata.common.errors import SubscriptionExists, SubscriptionNotFound
 from metadata.records.names import topic_name
+from metadata.records.row_ranges import FIRST, Row
 from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.owned_names import ack_log_name, has_ack_log
 from pulsar_protocol.rest import NOT_EMPTY, Refused
+from pulsar_protocol.retries import repeat
+from pulsar_protocol.subscription import PATIENCE_SECONDS
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
+from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
 from txnsegment.pulsar.refused import path_of, rest
 
@@ -63,15 +69,35 @@ class PulsarSubscriptions:
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> PulsarSubscription:
         """Create a subscription; for a scalable topic it has the type STREAM. `start`: `earliest`, `latest`, or a datetime with a
-        time zone. Raises TopicMissing, SubscriptionExists, OptionError, or an error of the REST interface.
+        time zone. Entries that are not decided yet count as after `latest`, and after any time. Raises TopicMissing,
+        SubscriptionExists (also if an interrupted deletion has left acknowledgements), SubscriptionBusy (a consumer creates it at
+        the same time), OptionError, or an error of the REST interface.
         """
-        full, at = _full(topic), _checked_place(start)
+        full = _full(topic)
+        starting(start)  # raises OptionError
         if checked(name) in self._names(full):
             raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
-        self._ask("PUT", full, name, "?type=STREAM" if full.startswith("topic://") else "")
-        if at != "earliest" or not full.startswith("topic://"):  # a new subscription of a persistent:// topic begins at the end
-            self._move(full, name, at)
+        self._check_no_acks(full, name)
+        rows, _ = rows_before(read_options(self._client.url, full), start)
+        if full.startswith("topic://"):
+            self._ask("PUT", full, name, "?type=STREAM")
+        # A cursor that is new begins with the first entry. (The REST interface would put those of persistent:// at the end.)
+        self._places(full, name)
+        self._forward(name, rows)
         return self.describe(full, name)
+
+    def _check_no_acks(self, topic: str, name: str) -> None:
+        """Raise SubscriptionExists if there are acknowledgements of a subscription that the broker does not have. They would hide
+        rows of a new one. Raises SubscriptionBusy if a consumer creates it at the same time.
+        """
+        if not has_ack_log(self._client, topic, name):
+            return
+        acks = ack_log(self._client.url, topic, name, Clock())
+        try:
+            if acks.state().exists:
+                raise _left_over(topic, name)
+        finally:
+            acks.close()
 
     def list(self, topic: str | None = None, *, namespace: str = "public/default") -> list[PulsarSubscription]:
         """Return the subscriptions of a topic. If `topic` is None, return those of all scalable topics of the namespace. Raises
@@ -88,22 +114,28 @@ class PulsarSubscriptions:
         return PulsarSubscription(full, name, count, tuple(cursors))
 
     def seek(self, topic: str, name: str, where: Where) -> PulsarSubscription:
-        """Move a subscription to `earliest`, `latest` or a datetime. Raises the errors of `describe`, and SubscriptionBusy if a
-        consumer of `cluster.consumer` has it.
+        """Move a subscription to `earliest`, `latest` or a datetime (see `create`). If this is interrupted, the subscription is at
+        the old or at the new place, and the broker keeps the rows after both. Raises the errors of `describe`, and SubscriptionBusy
+        if a consumer of `cluster.consumer` has it.
         """
-        full, at = _full(topic), _checked_place(where)
+        full = _full(topic)
+        starting(where)  # raises OptionError
         self._existing(full, name)
-        if not has_ack_log(self._client, full, name):
-            self._move(full, name, at)
-            return self.describe(full, name)
-        acks = ack_log(self._client.url, full, name, Clock())
+        acks = ack_log(self._client.url, full, name, Clock()) if has_ack_log(self._client, full, name) else None
         try:
-            acks.state()  # raises SubscriptionBusy before anything is moved
-            rows = rows_before(read_options(self._client.url, full), where)
-            self._move(full, name, at)
-            acks.move(*rows)
+            if acks is not None:
+                acks.state()  # raises SubscriptionBusy before anything is moved
+            rows, sent = rows_before(read_options(self._client.url, full), where)
+            # The cursors go back before the log does, and forward after it. So they never pass what the log has not.
+            ends = {segment: beginning(found) for segment, found in rows.items()}
+            if any(_passes(place, ends.get(segment, FIRST)) for segment, place in self._places(full, name).items()):
+                self._to_earliest(full, name)
+            if acks is not None:
+                acks.move(rows, sent)
+            self._forward(name, rows)
         finally:
-            acks.close()
+            if acks is not None:
+                acks.close()
         return self.describe(full, name)
 
     def delete(self, topic: str, name: str) -> None:
@@ -123,8 +155,8 @@ class PulsarSubscriptions:
             rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
 
     def check_unused(self, topic: str, name: str) -> None:
-        """Raise SubscriptionBusy if a stream of Spark, or another client of Pulsar, has consumers of a subscription. They would
-        acknowledge rows which `cluster.consumer` has not acknowledged.
+        """Raise SubscriptionBusy if a subscription has consumers. It has no records of acknowledgements, so they are of a stream of
+        Spark, or of another client of Pulsar. They would acknowledge rows which `cluster.consumer` has not acknowledged.
         """
         if topic.startswith("topic://"):
             count = self._names(topic).get(name)
@@ -134,10 +166,13 @@ class PulsarSubscriptions:
             count = sum(len(one["subscriptions"].get(name, {}).get("consumers", ())) for one in told)
         if count:
             raise SubscriptionBusy(
-                f"The subscription {name!r} of {topic} has {count} consumers, as the broker counts them. They are not of "
-                "cluster.consumer or cluster.transaction.",
-                advice="Take another name. Or end the streams that have the option subscription with this name, and wait a minute: "
-                "a broker forgets a consumer a minute after its end.",
+                f"The subscription {name!r} of {topic} has {count} consumers, as the broker counts them. But its log of "
+                f"acknowledgements {ack_log_name(topic, name)} does not exist, or has no records: cluster.consumer or "
+                "cluster.transaction would have written them.",
+                advice="If a stream has the option subscription with this name, or another client has the subscription, end it, or "
+                "take another name. Otherwise somebody has deleted the log, or skipped its records: then end the consumer of the "
+                "subscription. (The next one begins at the cursors, so it may deliver acknowledged rows again.) Then wait a "
+                "minute: a broker forgets a consumer a minute after its end.",
             )
 
     def positions(self, topic: str, name: str) -> dict[str, Position] | None:
@@ -146,7 +181,7 @@ class PulsarSubscriptions:
         """
         if name not in self._names(topic):
             return None
-        return {one.name: self._position(one.name, name) for one in layout(self._client, topic).segments.values()}
+        return self._places(topic, name)
 
     def _names(self, topic: str) -> dict[str, int | None]:
         """Return the subscriptions of a topic by name, each with the number of its consumers (None: not known)."""
@@ -169,12 +204,31 @@ class PulsarSubscriptions:
         group = "subscriptions" if topic.startswith("topic://") else "subscription"
         rest("cluster.subscriptions").ask(method, f"{path_of(topic)}/{group}/{quote(name, safe='')}{more}")
 
-    def _move(self, topic: str, name: str, at: str | int) -> None:
-        scalable = topic.startswith("topic://")
-        if at == "latest":
-            return self._ask("POST", topic, name, "/skip-all" if scalable else "/skip_all")
-        ms = 0 if at == "earliest" else at
-        self._ask("POST", topic, name, f"/seek?timestamp={ms}" if scalable else f"/resetcursor/{ms}")
+    def _to_earliest(self, topic: str, name: str) -> None:
+        """Move all cursors of a subscription to the first entry that is kept."""
+        self._ask("POST", topic, name, "/seek?timestamp=0" if topic.startswith("topic://") else "/resetcursor/0")
+
+    def _forward(self, name: str, rows: RowsBySegment) -> None:
+        """Let the cursors of a subscription pass these rows. Brokers can also move cursors to the end, or to a time. But then they
+        pass entries of open transactions, which are lost if the transactions commit.
+        """
+        places = {}
+        for segment, found in rows.items():
+            end = beginning(found)
+            whole = end >= WHOLE
+            places[segment] = Segment(self._client, segment).last() if whole else Position(end.ledger_id, end.entry_id - 1)
+
+        def once(_: float) -> None:
+            for segment, place in places.items():
+                if place.entry >= 0:
+                    with Consumer.durable(self._client.broker_of(segment), segment, name) as consumer:
+                        consumer.acknowledge(place)
+
+        repeat(once, PATIENCE_SECONDS, stop=threading.Event())
+
+    def _places(self, topic: str, name: str) -> dict[str, Position]:
+        """Return the position of each cursor of a subscription. A segment without a cursor gets one."""
+        return {one.name: self._position(one.name, name) for one in layout(self._client, topic).segments.values()}
 
     def _cursor(self, segment: str, name: str) -> PulsarCursor:
         place = self._position(segment, name)
@@ -196,7 +250,15 @@ def _full(topic: str) -> str:
     return topic if topic.startswith("persistent://") else str(topic_name(topic))
 
 
-def _checked_place(where: Where) -> str | int:
-    """Return `earliest`, `latest`, or the time in ms since 1970."""
-    ((name, value),) = starting(where).items()
-    return value if name == "startingOffsets" else int(value)
+def _passes(cursor: Position, end: Row) -> bool:
+    """Return whether a cursor has passed entries at or after `end`, the end of the rows before a place."""
+    return Row(cursor.ledger, cursor.entry + 1, 0) > end
+
+
+def _left_over(topic: str, name: str) -> SubscriptionExists:
+    return SubscriptionExists(
+        f"The broker has no subscription {name!r} of {topic}, but a log has acknowledgements of it: {ack_log_name(topic, name)}. A "
+        "deletion of the subscription was interrupted, or it was deleted by other means than cluster.subscriptions.delete.",
+        advice="To begin anew, call cluster.subscriptions.delete (txnsegment subscriptions delete) once more, then create it. To "
+        "go on with the rows that are not acknowledged, open it by cluster.consumer.",
+    )

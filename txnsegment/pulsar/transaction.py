@@ -83,8 +83,8 @@ class PulsarTransaction:
         """Whether the commit has begun. The transaction then takes nothing more."""
         self._failed: BaseException | None = None
         """The first error after which the transaction was aborted."""
-        self._commit_sent = False
-        """Whether a commit may have been sent. Its outcome is then unknown until `commit` or `abort` learns it."""
+        self._commit_sent = self._forgotten = False
+        """Whether a commit may have been sent: `commit` or `abort` learns its outcome. Whether the broker has forgotten it."""
         self._participants = Participants(self, client.url)
 
     @property
@@ -215,13 +215,14 @@ class PulsarTransaction:
 
         Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Raises
         TakenOver if another consumer has taken over the subscription of an acknowledgement. Then nothing is visible. Raises
-        OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again. With an application it also
-        raises VersionConflict for a version below the last committed one, and Fenced if another program of the application has
-        taken over. Then nothing is visible.
+        OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again, which learns the outcome
+        unless the broker has forgotten it. With an application it also raises VersionConflict for a version below the last
+        committed one, and Fenced if another program of the application has taken over. Then nothing is visible.
         """
         if self._committed is not None:
             return self._committed
-        self._check_open("commit")
+        if not self._forgotten:
+            self._check_open("commit")
         if self._appending:
             raise OptionError(
                 f"The transaction {self.id or ''} cannot commit while append runs.",
@@ -299,6 +300,7 @@ class PulsarTransaction:
             raise self._ended_early(error) from error
         except OutcomeUnknown as error:
             if isinstance(error.__cause__, TransactionEnded):
+                self._forgotten = True
                 self._finish(None)
             raise
 

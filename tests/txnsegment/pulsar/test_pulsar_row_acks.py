@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
+from pyspark.sql import SparkSession
 
-from metadata.common.errors import OptionError
+from metadata.common.errors import OptionError, SchemaError
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, common, minus, rows, union
 from pulsar_protocol.layout import EARLIEST, Position
 from spark_txn_source.pulsar.tasks import shown
-from txnsegment.pulsar.row_acks import Stretch, covered
+from txnsegment.pulsar.row_acks import Stretch, covered, given_rows, identified
 from txnsegment.pulsar.unread import check_options, hidden_between
 
 SIZES = {(1, 0): 3, (1, 1): 0, (1, 2): 1, (2, 0): 0, (2, 1): 2, (4, 0): 4, (4, 1): 1, (4, 2): 0, (4, 3): 2}
@@ -88,3 +89,13 @@ def test_the_subscription_decides_where_a_read_begins(name: str) -> None:
     with pytest.raises(OptionError, match=r"the subscription says which rows are read"):
         check_options([name])
     check_options(["endingOffsets", "columns"])
+
+
+@pytest.mark.parametrize("place", [(None, None), ("topic://public/default/t/0000-ffff-0", None), (None, "1:2:0")])
+def test_rows_that_do_not_say_where_they_are_cannot_be_acknowledged(spark: SparkSession, place: tuple[str | None, ...]) -> None:
+    """An outer join makes such rows."""
+    known = ("topic://public/default/t/0000-ffff-0", "1:0:0")
+    rows = spark.createDataFrame([known, place], "__segment string, __messageId string")
+    with pytest.raises(SchemaError, match="is null") as raised:
+        given_rows(identified(rows))
+    assert "outer join" in raised.value.advice

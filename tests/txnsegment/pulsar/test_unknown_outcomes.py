@@ -18,9 +18,11 @@ from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Take, decode, encode
 from spark_txn_sink.pulsar.many_topics import Application
 from tests.support.pulsar_control_model import End, ModelControl, World
+from txnsegment.producer import Producer
 from txnsegment.pulsar import ending
 from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
+from txnsegment.transaction import Batches, Transaction, batches_of
 
 
 class Broker:
@@ -96,8 +98,9 @@ def test_a_forgotten_transaction_stays_unknown() -> None:
     txn = begun(Broker("reply", "forgotten"))
     with pytest.raises(OutcomeUnknown):
         txn.commit()
-    with pytest.raises(OutcomeUnknown, match="has forgotten it"):
-        txn.commit()
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown, match="has forgotten it"):
+            txn.commit()
 
 
 def test_a_transaction_that_the_broker_ended_first_is_a_conflict() -> None:
@@ -321,3 +324,37 @@ def test_a_second_commit_of_a_version_learns_the_outcome(world: World, monkeypat
     assert (txn.commit().txn_id, txn.commit().skipped) == ("0_1", False)
     assert (world.txns, acks.told) == ({TxnId(0, 1): "committed"}, ["committed"])
     assert len(acks.met) == 1
+
+
+class Accepting(PulsarTransaction):
+    """A transaction whose rows go nowhere. `rows`: how many it has."""
+
+    rows = 0
+
+    def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
+        self.rows += sum(one.num_rows for one in batches_of(batches))
+
+
+def test_a_producer_writes_the_rows_of_an_aborted_transaction_again() -> None:
+    """The outcome of the first flush is unknown. The second one learns that the broker has aborted the transaction."""
+    broker = Broker("request")
+    made: list[Accepting] = []
+
+    def begin() -> Transaction:
+        made.append(Accepting(cast("PulsarClient", broker), 60_000, lambda: "low"))
+        made[-1]._id = TxnId(0, len(made))
+        return cast("Transaction", made[-1])
+
+    producer = Producer(begin, "topic://public/default/t")
+    producer.send({"id": 1})
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    producer.send({"id": 2})
+    broker.state = "ABORTED"
+    with pytest.raises(TxnConflict, match="0_1 was aborted"):
+        producer.flush()
+    assert [one.rows for one in made] == [1], "no row is written again before the outcome is known"
+    broker.state = "OPEN"
+    assert (committed := producer.flush()) is not None
+    assert (committed.txn_id, [one.rows for one in made]) == ("0_2", [1, 2])
+    assert producer.flush() is None
