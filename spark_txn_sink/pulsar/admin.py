@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import OlderModel, PulsarError, TopicMissing
+from pulsar_protocol.errors import OlderModel, PulsarError, TopicDamaged, TopicMissing
 from pulsar_protocol.layout import Layout
 from pulsar_protocol.rest import Refused, Rest
 from pulsar_protocol.retries import Pauses, growing, repeat
@@ -24,7 +24,7 @@ def found_or_created(client: PulsarClient, topic: str, admin_url: str | None, se
     """
     try:
         return client.layout(topic)
-    except OlderModel:
+    except (OlderModel, TopicDamaged):
         raise
     except TopicMissing as error:
         if admin_url is None:
@@ -45,7 +45,7 @@ def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
     """
 
     def missing(error: PulsarError) -> bool:
-        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel)
+        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel | TopicDamaged)
 
     return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 
