@@ -16,20 +16,22 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.errors import PulsarError, Unreachable
 from pulsar_protocol.layout import Position
-from pulsar_protocol.rest import ADMIN_VARIABLE, Rest, path_of
-from pulsar_protocol.retries import repeat
+from pulsar_protocol.rest import ADMIN_VARIABLE, Refused, Rest, path_of
+from pulsar_protocol.retries import Result, repeat
 
 log = logging.getLogger("txnsegment.subscriptions.pulsar")
 
 PATIENCE_SECONDS: Final = 60.0
 """The time for which requests are repeated while a broker is away."""
+_AWAY: Final = (502, 503, 504)
 
 
 def all_but(position: Position) -> Position:
@@ -86,9 +88,11 @@ class Subscription:
     def _register(self) -> None:
         if self._registered is not None and self._registered.alive:
             return
-        if self._admin_url is not None:
-            put_on_list(Rest(self._admin_url), self.topic, self.name)
-        elif self._registering is None:
+        if self._registering is not None:
+            """It was put on the list before."""
+        elif (url := self._admin_url) is not None:
+            patiently(lambda: put_on_list(Rest(url), self.topic, self.name), self._closed)
+        else:
             log.warning(
                 "The subscription %s of %s is lost some minutes after its last consumer has ended, if it was not created by "
                 "Pulsar's REST interface: then brokers may delete sealed segments with unread rows. Set the variable %s, such as "
@@ -120,6 +124,17 @@ class Subscription:
         if self._registering is not None:
             self._registering.close()
             self._registering = None
+
+
+def patiently(call: Callable[[], Result], stop: threading.Event) -> Result:
+    """Return what a request of the REST interface returns. Repeat it while the interface is away, because its broker restarts, for
+    at most `PATIENCE_SECONDS`. Raises the errors of the REST interface.
+    """
+
+    def away(error: PulsarError) -> bool:
+        return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in _AWAY)
+
+    return repeat(lambda _: call(), PATIENCE_SECONDS, stop=stop, when=away)
 
 
 def put_on_list(interface: Rest, topic: str, name: str) -> None:

@@ -22,7 +22,7 @@ from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.owned_names import ack_log_name, has_ack_log
 from pulsar_protocol.rest import NOT_EMPTY, Refused, Rest, admin_url, path_of
 from pulsar_protocol.retries import repeat
-from pulsar_protocol.subscription import put_on_list
+from pulsar_protocol.subscription import patiently, put_on_list
 from spark_txn_sink.pulsar.log_records import LogDamaged
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
@@ -187,10 +187,10 @@ class PulsarSubscriptions:
         """Put a subscription on the list of its topic again, if the broker has lost it, and log a warning. Does nothing if the URL
         of the REST interface is not set. Raises the errors of the REST interface.
         """
-        url = admin_url()
-        if url is None or not topic.startswith("topic://") or name in self._names(topic):
+        url, stop = admin_url(), threading.Event()
+        if url is None or not topic.startswith("topic://") or name in patiently(lambda: self._names(topic), stop):
             return
-        put_on_list(Rest(url), topic, name)
+        patiently(lambda: put_on_list(Rest(url), topic, name), stop)
         log.warning(
             "The broker had lost the subscription %s of %s. It is made again, and its acknowledgements are kept. While it was "
             "lost, brokers may have deleted sealed segments with unread rows.",
