@@ -28,6 +28,7 @@ from pulsar_protocol.errors import (
     Retriable,
     ScalableTopicsOff,
     TimedOut,
+    TopicDamaged,
     TopicMissing,
     TransactionsOff,
     broker_error,
@@ -103,9 +104,9 @@ class PulsarClient:
         self.url = url
         self.service = Service.parse(url)
         self._seconds, self._pauses = seconds, pauses
-        self._connections = Connections(
-            authenticate=authenticate, tls=tls, seconds=seconds, silence_seconds=silence_seconds, pauses=pauses
-        )
+        common: dict[str, Any] = {"authenticate": authenticate, "tls": tls, "seconds": seconds}
+        self._settings = {**common, "silence_seconds": silence_seconds, "pauses": pauses}
+        self._connections = Connections(**self._settings)
         self._guard = threading.Lock()
         self._assigned: _Assigned | None = None
         self._opened: set[tuple[Channel, int]] = set()
@@ -121,6 +122,10 @@ class PulsarClient:
         """
         self._connections.reached = True
         return self
+
+    def another(self) -> PulsarClient:
+        """Return a new client of the same cluster, with the same settings and with connections of its own."""
+        return PulsarClient(self.url, **self._settings).patient()
 
     def channel(self, url: str | None = None, *, through_proxy_to: str | None = None) -> Channel:
         """Return a connection to the broker at `url` (None: to a host of the service URL). Open it if it is not open. Raises
@@ -173,7 +178,7 @@ class PulsarClient:
 
     def layout(self, topic: str, seconds: float | None = None) -> Layout:
         """Return the current layout of a scalable topic (`topic://..`). `seconds`: as of `broker_of`. Raises TopicMissing,
-        NotSupported.
+        TopicDamaged, NotSupported.
         """
 
         def once(left: float) -> Layout:
@@ -186,6 +191,8 @@ class PulsarClient:
         try:
             return self._repeat(once, seconds)
         except TopicMissing as error:
+            if (damaged := TopicDamaged.of(topic, error)) is not None:
+                raise damaged from error
             self._check_older(topic, error)
             raise
 

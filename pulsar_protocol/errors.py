@@ -79,6 +79,21 @@ class TopicMissing(PulsarError):
     """The topic does not exist."""
 
 
+class TopicDamaged(TopicMissing):
+    """The metadata store has only a part of a topic. The topic can neither be used, nor deleted, nor created."""
+
+    @staticmethod
+    def of(topic: str, error: PulsarError) -> TopicDamaged | None:
+        """Return the error for a lookup that failed because of this; None: it failed for another reason."""
+        if "Failed to deserialize payload" not in error.message:
+            return None
+        return TopicDamaged(
+            f"The metadata store has only a part of the topic {topic}. A broker of version 5.0.0-M1 leaves it behind when it "
+            "deletes a topic of which it is the controller.",
+            advice="Take another name. The part goes away some minutes after the broker was restarted.",
+        )
+
+
 class OlderModel(TopicMissing):
     """There is no scalable topic of this name, but a topic of the older model (`persistent://`)."""
 

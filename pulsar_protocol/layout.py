@@ -82,11 +82,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Layout:
-    """The segments of a scalable topic at one epoch. Every change of the layout raises the epoch."""
+    """The segments of a scalable topic at one epoch. Every change of the layout raises the epoch. `controlled`: whether a broker is
+    the controller of the topic. A broker becomes it by the first change or subscription of the topic, or by a request for stats.
+    """
 
     topic: str
     epoch: int
     segments: Mapping[int, Segment]
+    controlled: bool = False
 
     @property
     def active(self) -> tuple[Segment, ...]:
@@ -145,4 +148,4 @@ def layout_of(topic: str, dag: Any) -> Layout:
             broker.broker_url if broker is not None else "",
             broker.broker_url_tls if broker is not None else "",
         )
-    return Layout(topic, dag.epoch, segments)
+    return Layout(topic, dag.epoch, segments, bool(dag.controller_broker_url or dag.controller_broker_url_tls))

@@ -6,6 +6,7 @@ Rest("http://host:8080").ask("GET", "/admin/v2/scalable/public/default/orders/st
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import urllib.error
 import urllib.request
@@ -15,6 +16,7 @@ from typing import Any, Final
 from pulsar_protocol.auth import Credentials
 from pulsar_protocol.errors import NAMESPACE_ADVICE, NO_NAMESPACE, PulsarError, Unreachable, broker_error
 
+ADMIN_VARIABLE: Final = "TXNSEGMENT_PULSAR_ADMIN_URL"
 SECONDS: Final = 30.0
 _SHOWN: Final = 300
 """How many characters of a refusal an error shows."""
@@ -22,6 +24,17 @@ NOT_EMPTY: Final = "NotEmptyException"
 """A word in the refusal of a deletion while the broker still writes records below those that it deletes."""
 _AUTHENTICATION: Final = 3
 _AUTHORIZATION: Final = 4
+
+
+def admin_url() -> str | None:
+    """Return the URL of the REST interface that the environment names, or None."""
+    return os.environ.get(ADMIN_VARIABLE, "").strip().rstrip("/") or None
+
+
+def path_of(topic: str) -> str:
+    """Return the beginning of the path of a topic in the REST interface."""
+    scheme, _, name = topic.partition("://")
+    return f"/admin/v2/{'scalable' if scheme == 'topic' else scheme}/{name}"
 
 
 class Refused(PulsarError):

@@ -1,21 +1,37 @@
 """A durable subscription of a reader that keeps its own positions. The subscription reads no messages. It tells the broker which
 entries the reader is done with, so that retention and the deletion of sealed segments keep all other entries.
+
+A scalable topic has a list of its subscriptions. When a broker splits or merges segments, it gives each subscription of the list a
+cursor in the new segments, and it keeps a sealed segment until each of them has read it. A request of the REST interface puts a
+subscription on the list for good. The registration of a consumer puts it there, too. But then ZooKeeper removes it from the list
+some minutes after the broker has forgotten the last consumer (measured with 5.0.0-M1: the broker creates only the consumer's node
+and leaves the node of the subscription empty, as a container). So `hold` asks the REST interface first.
+
+The broker 5.0.0-M1 forgets a registered consumer a minute after the end of its connection. The request that closes a consumer
+has no effect on it. So a registered consumer has a connection of its own, which ends with it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.errors import PulsarError, Unreachable
 from pulsar_protocol.layout import Position
-from pulsar_protocol.retries import repeat
+from pulsar_protocol.rest import ADMIN_VARIABLE, Refused, Rest, path_of
+from pulsar_protocol.retries import Result, repeat
+
+log = logging.getLogger("txnsegment.subscriptions.pulsar")
 
 PATIENCE_SECONDS: Final = 60.0
 """The time for which requests are repeated while a broker is away."""
+_AWAY: Final = (502, 503, 504)
 
 
 def all_but(position: Position) -> Position:
@@ -35,11 +51,14 @@ class Subscription:
     at the broker.
     """
 
-    def __init__(self, client: PulsarClient, topic: str, name: str) -> None:
-        self._client, self.topic, self.name = client, topic, name
+    def __init__(self, client: PulsarClient, topic: str, name: str, admin_url: str | None) -> None:
+        """`admin_url`: the REST interface, which puts the subscription on the list of the topic. None: there is none."""
+        self._client, self.topic, self.name, self._admin_url = client, topic, name, admin_url
         self._consumer_name = f"txnsegment-{uuid.uuid4().hex}"
         self._closed = threading.Event()
         self._registered: Consumer | None = None
+        self._registering: PulsarClient | None = None
+        """The connection of the registered consumer."""
         self._consumers: dict[str, Consumer] = {}
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
@@ -67,8 +86,24 @@ class Subscription:
         repeat(once, PATIENCE_SECONDS, stop=self._closed)
 
     def _register(self) -> None:
-        if self._registered is None or not self._registered.alive:
-            self._registered = Consumer.registered(self._client.channel(), self.topic, self.name, name=self._consumer_name)
+        if self._registered is not None and self._registered.alive:
+            return
+        if self._registering is not None:
+            """It was put on the list before."""
+        elif (url := self._admin_url) is not None:
+            patiently(lambda: put_on_list(Rest(url), self.topic, self.name), self._closed)
+        else:
+            log.warning(
+                "The subscription %s of %s is lost some minutes after its last consumer has ended, if it was not created by "
+                "Pulsar's REST interface: then brokers may delete sealed segments with unread rows. Set the variable %s, such as "
+                "http://host:8080, or create the subscription (txnsegment subscriptions create).",
+                self.name,
+                self.topic,
+                ADMIN_VARIABLE,
+            )
+        if self._registering is None or self._registering.closed:
+            self._registering = self._client.another()
+        self._registered = Consumer.registered(self._registering.channel(), self.topic, self.name, name=self._consumer_name)
 
     def _consumer(self, segment: str) -> Consumer:
         """Return the consumer of a segment. If the broker closed it, for example because the segment moves, open another one."""
@@ -86,3 +121,24 @@ class Subscription:
         self._consumers, self._registered = {}, None
         for one in consumers:
             one.close()
+        if self._registering is not None:
+            self._registering.close()
+            self._registering = None
+
+
+def patiently(call: Callable[[], Result], stop: threading.Event) -> Result:
+    """Return what a request of the REST interface returns. Repeat it while the interface is away, because its broker restarts, for
+    at most `PATIENCE_SECONDS`. Raises the errors of the REST interface.
+    """
+
+    def away(error: PulsarError) -> bool:
+        return isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status in _AWAY)
+
+    return repeat(lambda _: call(), PATIENCE_SECONDS, stop=stop, when=away)
+
+
+def put_on_list(interface: Rest, topic: str, name: str) -> None:
+    """Put a subscription of the type STREAM on the list of a scalable topic, and give it a cursor in each active segment that has
+    none. Idempotent. Raises the errors of the REST interface.
+    """
+    interface.ask("PUT", f"{path_of(topic)}/subscriptions/{quote(name, safe='')}?type=STREAM")

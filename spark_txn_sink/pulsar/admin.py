@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import NAMESPACE_ADVICE, AuthenticationFailed, NotAuthorized, OlderModel, PulsarError, TopicMissing
+from pulsar_protocol.errors import (
+    NAMESPACE_ADVICE,
+    AuthenticationFailed,
+    NotAuthorized,
+    OlderModel,
+    PulsarError,
+    TopicDamaged,
+    TopicMissing,
+)
 from pulsar_protocol.layout import Layout
 from pulsar_protocol.rest import Refused, Rest
 from pulsar_protocol.retries import Pauses, growing, repeat
@@ -28,7 +36,7 @@ def found_or_created(
     """
     try:
         return client.layout(topic)
-    except OlderModel:
+    except (OlderModel, TopicDamaged):
         raise
     except TopicMissing as error:
         if admin_url is None:
@@ -51,7 +59,7 @@ def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
     """
 
     def missing(error: PulsarError) -> bool:
-        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel)
+        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel | TopicDamaged)
 
     return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import TopicMissing
+from pulsar_protocol.errors import TopicDamaged, TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from spark_txn_sink.pulsar.attempts import Opened, opened
@@ -60,6 +60,8 @@ def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic]) -> 
             continue
         try:
             log = log_segment(client, one.name)
+        except TopicDamaged:
+            raise
         except TopicMissing:
             if one.logged is not None:
                 raise

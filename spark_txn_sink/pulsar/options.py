@@ -12,6 +12,7 @@ from metadata.common.errors import OptionError
 from metadata.common.options import Option, OptionTable, bad, byte_size, integer, milliseconds, one_of, without, words
 from metadata.common.service import PULSAR_URL, SERVICE_URL, service_url
 from metadata.records.names import topic_name
+from pulsar_protocol import rest
 from pulsar_protocol.entries import Compression
 from spark_txn_sink.options import (
     AFTER_RESTORE,
@@ -33,7 +34,7 @@ from spark_txn_sink.pulsar.journal import opened_of
 
 HashBits = Literal["auto", "low", "high"]
 ValueFormat = Literal["columns", "binary"]
-ADMIN_VARIABLE: Final = "TXNSEGMENT_PULSAR_ADMIN_URL"
+ADMIN_VARIABLE: Final = rest.ADMIN_VARIABLE
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 

@@ -17,6 +17,7 @@ from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.owned_names import has_ack_log
+from pulsar_protocol.rest import admin_url
 from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.subscription import Subscription, all_but
 from pulsar_protocol.succession import ended_at, families, readable, unread
@@ -85,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 advice="Give the stream another name, or subscription=auto. txn.acknowledge_rows in foreachBatch needs no option "
                 "subscription.",
             )
-        return Subscription(client, topic, name)
+        return Subscription(client, topic, name, admin_url())
 
     @cached_property
     def _recorded(self) -> RecordedCuts | None:

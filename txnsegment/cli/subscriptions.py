@@ -62,6 +62,9 @@ def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = Fa
     say()
     rows = [(c.segment, c.mark_delete or "none", _few(c.acked), _few(tuple(c.claims)), *_columns(c.lag)) for c in found.cursors]
     headings = ("SEGMENT", "MARK DELETE", "ACKED BEYOND", "CLAIMED BY", "LAG ROWS", "LAG BYTES", "LAG SECONDS")
+    if getattr(found, "consumers", 0):
+        say("A consumer is connected, so the positions are not shown. A broker forgets a consumer a minute after its end.")
+        return
     show_table(headings, rows, empty="The topic has no segments.")
 
 

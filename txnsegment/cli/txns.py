@@ -29,8 +29,11 @@ def list_transactions(
     if json:
         show_json(found)
         return
-    rows = [(t.id, t.state, t.app, t.topic, t.version, moment(t.created_ms), moment(t.finalized_ms), t.commit) for t in found]
-    columns = ("ID", "STATE", "APPLICATION", "TOPIC", "VERSION", "CREATED", "ENDED", "LOG NUMBER")
+    columns = ["ID", "STATE", "APPLICATION", "TOPIC", "VERSION", "CREATED"]
+    rows: list[list[object]] = [[t.id, t.state, t.app, t.topic, t.version, moment(t.created_ms)] for t in found]
+    if not cluster.url.startswith("pulsar"):  # Pulsar tells neither the end of a transaction nor a log number
+        columns += ["ENDED", "LOG NUMBER"]
+        rows = [[*row, moment(t.finalized_ms), t.commit] for row, t in zip(rows, found, strict=True)]
     show_table(columns, rows, empty="There are no transactions." if state is None else f"No transaction is {state.upper()}.")
 
 

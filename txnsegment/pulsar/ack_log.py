@@ -27,6 +27,7 @@ from txnsegment.pulsar.ack_records import (
     Acked,
     Begin,
     Checkpoint,
+    Deleted,
     Done,
     Moved,
     Positions,
@@ -123,6 +124,11 @@ class AckLog:
         """Record that exactly these rows are acknowledged. May be repeated after an error."""
         self.state()
         self._append(Moved(rows, sent))
+
+    def delete(self) -> None:
+        """Record that the subscription was deleted. May be repeated after an error."""
+        self.state()
+        self._append(Deleted())
 
     def acknowledge(self, rows: RowsBySegment) -> None:
         """Record that these rows are acknowledged, too. After a lost reply the log tells whether it has them."""

@@ -10,6 +10,7 @@ and the cursors of the broker only follow them. The records are JSON, in the ord
     begin       plain          this transaction may have acknowledgements
     done        transactional  the acknowledgements of a transaction, committed together with its rows
     aborted     plain          these transactions were aborted
+    deleted     plain          the subscription was deleted: nothing before this record counts any more
     checkpoint  plain          the state after all records before it, so that a reader may begin with it
 
 Only one consumer may write to the log. Four facts make an acknowledgement in a transaction count exactly if its rows do:
@@ -86,6 +87,11 @@ class Aborted:
 
 
 @dataclass(frozen=True)
+class Deleted:
+    """The subscription was deleted."""
+
+
+@dataclass(frozen=True)
 class State:
     """What the records up to some position say. `exists`: whether the subscription was created. `rows`: the acknowledged rows of
     each segment. `sent`: for each segment of the writers' log, a position up to which a reader of the rows that are
@@ -106,7 +112,7 @@ class Checkpoint:
     state: State
 
 
-Record = Take | Moved | Acked | Begin | Done | Aborted | Checkpoint
+Record = Take | Moved | Acked | Begin | Done | Aborted | Deleted | Checkpoint
 
 
 def joined(one: RowsBySegment, other: RowsBySegment) -> dict[str, Rows]:
@@ -131,6 +137,8 @@ def after(state: State, record: Record) -> State:
             return dataclasses.replace(counted, rows=joined(state.rows, rows))
         case Begin() | Aborted():
             return counted
+        case Deleted():
+            return State(owner=state.owner, records=counted.records)
         case Checkpoint(found):
             # A checkpoint counts only if it is read first. A later one could lack a record of another consumer.
             return dataclasses.replace(found if state == State() else state, records=0)
@@ -224,6 +232,8 @@ def _fields(record: Record) -> dict[str, object]:
             return {"kind": "done", "txn": txn.text, "rows": _texts(rows)}
         case Aborted(txns):
             return {"kind": "aborted", "txns": [txn.text for txn in txns]}
+        case Deleted():
+            return {"kind": "deleted"}
         case Checkpoint(state):
             moved = _fields(Moved(state.rows, state.sent)) if state.exists else None
             return {"kind": "checkpoint", "owner": state.owner, "state": moved}
@@ -248,6 +258,8 @@ def _record(fields: Mapping[str, Any]) -> Record:
             return Done(TxnId.parse(fields["txn"]), _rows(fields["rows"]))
         case "aborted":
             return Aborted(tuple(TxnId.parse(text) for text in fields["txns"]))
+        case "deleted":
+            return Deleted()
         case "checkpoint":
             found = State() if fields["state"] is None else after(State(), _record(fields["state"]))
             return Checkpoint(dataclasses.replace(found, owner=fields["owner"], records=0))

@@ -12,13 +12,14 @@ from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import Bits, bits_of
+from pulsar_protocol.rest import admin_url
 from spark_txn_sink.pulsar.many_topics import Application
 from txnsegment.producer import MAX_WAITING, Producer
 from txnsegment.pulsar.appended import python_rows, values_of
 from txnsegment.pulsar.consumer import PulsarConsumer
 from txnsegment.pulsar.feeding import Where
 from txnsegment.pulsar.opening import open_consumer
-from txnsegment.pulsar.refused import admin_url, refusal
+from txnsegment.pulsar.refused import refusal
 from txnsegment.pulsar.rows import committed_rows
 from txnsegment.pulsar.subscriptions import PulsarSubscriptions
 from txnsegment.pulsar.topics import PulsarTopics

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from metadata.common.errors import TxnSegmentError
+from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import bits_of
 from pulsar_protocol.rest import Rest
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from txnsegment.findings import Finding, Health, tried
+from txnsegment.pulsar.topics import damaged_topics
 
 TRIED = ("5.0.0-M1",)
 """The versions of Pulsar against which the tests of this project run."""
+_NAMESPACE = "public/default"
 
 
 def examine(url: str) -> Iterator[Finding]:
@@ -56,14 +60,22 @@ def _credentials() -> Finding:
 def _version(name: str, client: PulsarClient) -> Finding:
     server = client.channel().ready.server
     bits = bits_of(server)
-    message = f"{server}: keys are routed by the {bits} bits of their hash"
+    message = f"{re.sub(r'(?<=[a-z])(?=[0-9])', ' ', server)}: keys are routed by the {bits} bits of their hash"
     if any(server.endswith(one) for one in TRIED):
         return Finding(name, Health.OK, message)
     return Finding(name, Health.WARN, message, f"Tried versions: {', '.join(TRIED)}. Try your own reads and writes first.")
 
 
 def _topics(name: str, client: PulsarClient) -> Finding:
-    return Finding(name, Health.OK, f"scalable topics are on; public/default has {len(client.topics('public/default'))}")
+    names = client.topics(_NAMESPACE)
+    damaged = damaged_topics(client, names)
+    sound = [one for one in names if one not in damaged]
+    own = sum(topic_name(one).name.startswith("__") for one in sound)
+    message = f"scalable topics are on; {_NAMESPACE} has {len(sound) - own}, and {own} with records of txnsegment or Pulsar (__..)"
+    if not damaged:
+        return Finding(name, Health.OK, message)
+    advice = next(iter(damaged.values())).advice
+    return Finding(name, Health.WARN, f"{message}; the metadata store has only a part of: {', '.join(sorted(damaged))}", advice)
 
 
 def _transactions(name: str, client: PulsarClient) -> Finding:

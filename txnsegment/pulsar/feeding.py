@@ -20,6 +20,7 @@ from metadata.records.row_ranges import FIRST, Row, Rows, before
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.layout import EARLIEST, Position
+from pulsar_protocol.rest import admin_url
 from pulsar_protocol.subscription import Subscription
 from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
 from spark_txn_source.pulsar.offsets import PulsarOffset
@@ -116,7 +117,7 @@ class _Reader(StreamReader):
 
     def _subscription(self, name: str) -> Subscription:
         """Return the subscription, whose log of acknowledgements the consumer owns."""
-        return Subscription(self._client(), self._options.topic, name)
+        return Subscription(self._client(), self._options.topic, name, admin_url())
 
 
 def offset_after(topic: str, rows: RowsBySegment, sent: Positions) -> PulsarOffset:

@@ -91,7 +91,9 @@ def owned_acks(
             subscriptions.check_unused(topic, name)  # before the log is created, because a stream refuses a subscription with a log
             if start is None and subscriptions.positions(topic, name) is None:
                 raise _missing(topic, name)
-        if not acks.state().exists:
+        if acks.state().exists:
+            subscriptions.keep(topic, name)
+        else:
             _create(acks, subscriptions, topic, name, start)
         return acks
     except BaseException:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from metadata.common.errors import NotAllowed, OptionError
-from pulsar_protocol.rest import Rest
-from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
+from pulsar_protocol.rest import ADMIN_VARIABLE, Rest, admin_url
 
 
 def refusal(owner: object, call: str, reasons: Mapping[str, str], name: str) -> Exception:
@@ -19,11 +17,6 @@ def refusal(owner: object, call: str, reasons: Mapping[str, str], name: str) -> 
     return NotAllowed(f"{call}.{name} does not exist for a Pulsar cluster.", advice=reasons[name])
 
 
-def admin_url() -> str | None:
-    """Return the URL of the REST interface that the environment names, or None."""
-    return os.environ.get(ADMIN_VARIABLE, "").strip().rstrip("/") or None
-
-
 def rest(what: str) -> Rest:
     """Return the REST interface that the environment names. `what`: the call that needs it. Raises OptionError."""
     url = admin_url()
@@ -33,9 +26,3 @@ def rest(what: str) -> Rest:
             advice=f"Set the variable {ADMIN_VARIABLE}, such as http://host:8080.",
         )
     return Rest(url)
-
-
-def path_of(topic: str) -> str:
-    """Return the beginning of the path of a topic in the REST interface."""
-    scheme, _, name = topic.partition("://")
-    return f"/admin/v2/{'scalable' if scheme == 'topic' else scheme}/{name}"

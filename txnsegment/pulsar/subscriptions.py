@@ -6,9 +6,10 @@ whose name is known.
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from metadata.common.errors import SubscriptionExists, SubscriptionNotFound
@@ -18,16 +19,26 @@ from metadata.topics.subscriptions import checked
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.cut import Segment
+from pulsar_protocol.errors import TopicDamaged
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.owned_names import ack_log_name, has_ack_log
-from pulsar_protocol.rest import NOT_EMPTY, Refused
+from pulsar_protocol.rest import NOT_EMPTY, Refused, Rest, admin_url, path_of
 from pulsar_protocol.retries import repeat
-from pulsar_protocol.subscription import PATIENCE_SECONDS
+from pulsar_protocol.subscription import PATIENCE_SECONDS, patiently, put_on_list
+from spark_txn_sink.pulsar.log_records import LogDamaged
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning
 from txnsegment.pulsar.feeding import Where, read_options, rows_before, starting
-from txnsegment.pulsar.refused import path_of, rest
+from txnsegment.pulsar.refused import rest
+from txnsegment.pulsar.topics import delete_topic, sound_topics
+
+log = logging.getLogger("txnsegment.subscriptions.pulsar")
+
+BUSY_SECONDS: Final = 90.0
+"""How long the deletion of a subscription is repeated. The broker 5.0.0-M1 does not delete the empty node `consumers` of a
+subscription, so it cannot delete the node of the subscription either. ZooKeeper removes `consumers` within a minute.
+"""
 
 
 @dataclass(frozen=True)
@@ -100,10 +111,10 @@ class PulsarSubscriptions:
             acks.close()
 
     def list(self, topic: str | None = None, *, namespace: str = "public/default") -> list[PulsarSubscription]:
-        """Return the subscriptions of a topic. If `topic` is None, return those of all scalable topics of the namespace. Raises
-        TopicMissing, OptionError.
+        """Return the subscriptions of a topic. If `topic` is None, return those of all scalable topics of the namespace, and log a
+        warning for each topic that is damaged. Raises TopicMissing, TopicDamaged (`topic` is damaged), OptionError.
         """
-        names = sorted(self._client.topics(namespace)) if topic is None else [_full(topic)]
+        names = [_full(topic)] if topic is not None else sound_topics(self._client, namespace)
         return [PulsarSubscription(full, name, count) for full in names for name, count in sorted(self._names(full).items())]
 
     def describe(self, topic: str, name: str) -> PulsarSubscription:
@@ -139,20 +150,82 @@ class PulsarSubscriptions:
         return self.describe(full, name)
 
     def delete(self, topic: str, name: str) -> None:
-        """Delete a subscription. Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError."""
+        """Delete a subscription: at the broker, and then its log of acknowledgements. If this method raises, run it again: it goes
+        on where it stopped.
+
+        Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError, TopicDamaged or LogDamaged (the
+        log of acknowledgements cannot be deleted), or an error of the REST interface.
+        """
         full = _full(topic)
-        logged = has_ack_log(self._client, full, name)
-        if not logged or name in self._names(full):  # a deletion that was interrupted leaves the log alone
-            if count := self._existing(full, name):
-                raise _in_use(full, name, f"has {count} consumers, as the broker counts them")
-            try:
-                self._ask("DELETE", full, name)
-            except Refused as error:
-                if NOT_EMPTY not in error.message:
-                    raise
-                raise _in_use(full, name, "had consumers that the broker has not forgotten") from error
+        known = self._names(full)
+        try:
+            logged = has_ack_log(self._client, full, name)
+        except TopicDamaged as error:
+            if name in known:
+                self._delete_at_broker(full, name)
+            raise TopicDamaged(
+                f"The broker has no subscription {name!r} of {full} any more, but the log of its acknowledgements is not deleted: "
+                f"{error.message}",
+                advice=error.advice,
+            ) from error
         if logged:
-            rest("cluster.subscriptions").ask("DELETE", f"{path_of(ack_log_name(full, name))}?force=true")
+            self._delete_logged(full, name, is_known=name in known)
+        else:
+            self._existing(full, name)
+            self._delete_at_broker(full, name)
+
+    def _delete_logged(self, topic: str, name: str, *, is_known: bool) -> None:
+        """Delete a subscription that has a log of acknowledgements. `is_known`: whether the broker has the subscription."""
+        damage: LogDamaged | None = None
+        acks = ack_log(self._client.url, topic, name, Clock())
+        try:
+            try:
+                exists = acks.state().exists  # raises SubscriptionBusy before anything is deleted
+            except LogDamaged as error:
+                damage, exists = error, True
+            if is_known:
+                self._delete_at_broker(topic, name)
+            if exists and damage is None:
+                acks.delete()
+        finally:
+            acks.close()
+        log_name = ack_log_name(topic, name)
+        if not self._client.layout(log_name).controlled:
+            delete_topic(self._client, log_name, force=True)
+        elif damage is not None:
+            raise damage
+        elif not (is_known or exists):
+            self._existing(topic, name)
+
+    def _delete_at_broker(self, topic: str, name: str) -> None:
+        """Delete what the broker has of a subscription. Raises SubscriptionBusy if the subscription has consumers."""
+        if count := self._names(topic).get(name):
+            raise _in_use(topic, name, f"has {count} consumers, as the broker counts them")
+
+        def ask(_: float) -> None:
+            self._ask("DELETE", topic, name)
+
+        try:
+            repeat(ask, BUSY_SECONDS, stop=threading.Event(), when=lambda error: NOT_EMPTY in error.message)
+        except Refused as error:
+            if NOT_EMPTY not in error.message:
+                raise
+            raise _in_use(topic, name, "has records of consumers that ZooKeeper has not removed yet") from error
+
+    def keep(self, topic: str, name: str) -> None:
+        """Put a subscription on the list of its topic again, if the broker has lost it, and log a warning. Does nothing if the URL
+        of the REST interface is not set. Raises the errors of the REST interface.
+        """
+        url, stop = admin_url(), threading.Event()
+        if url is None or not topic.startswith("topic://") or name in patiently(lambda: self._names(topic), stop):
+            return
+        patiently(lambda: put_on_list(Rest(url), topic, name), stop)
+        log.warning(
+            "The broker had lost the subscription %s of %s. It is made again, and its acknowledgements are kept. While it was "
+            "lost, brokers may have deleted sealed segments with unread rows.",
+            name,
+            topic,
+        )
 
     def check_unused(self, topic: str, name: str) -> None:
         """Raise SubscriptionBusy if a subscription has consumers. It has no records of acknowledgements, so they are of a stream of

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -13,11 +15,14 @@ from metadata.common.errors import OptionError
 from metadata.records.names import topic_name
 from metadata.records.records import SegmentState
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.rest import NOT_EMPTY, Refused
+from pulsar_protocol.errors import OlderModel, TopicDamaged, TopicMissing
+from pulsar_protocol.rest import NOT_EMPTY, Refused, path_of
 from pulsar_protocol.retries import repeat
 from pulsar_protocol.values import codec
-from txnsegment.pulsar.refused import path_of, refusal, rest
+from txnsegment.pulsar.refused import refusal, rest
 from txnsegment.topics import SegmentDescription, TopicDescription
+
+log = logging.getLogger("txnsegment.topics.pulsar")
 
 DELETE_SECONDS: Final = 30.0
 GONE: Final = 404
@@ -47,13 +52,14 @@ class PulsarTopics:
 
     def list(self, pattern: str | None = None, *, namespace: str = "public/default") -> list[TopicDescription]:
         """Return the scalable topics of a namespace, sorted by name, without the topics whose name begins with `__`. `pattern`: a
-        regular expression that the full name must match from end to end. Raises OptionError for a bad pattern.
+        regular expression that the full name must match from end to end. Logs a warning for each topic that is damaged. Raises
+        OptionError for a bad pattern.
         """
         try:
             wanted = None if pattern is None else re.compile(pattern)
         except re.error as error:
             raise OptionError(f"The pattern {pattern!r} is no regular expression: {error}.", advice="Correct it.") from error
-        names = [name for name in sorted(self._client.topics(namespace)) if not topic_name(name).name.startswith("__")]
+        names = sound_topics(self._client, namespace)
         return [self.describe(name) for name in names if wanted is None or wanted.fullmatch(name)]
 
     def describe(self, name: str) -> TopicDescription:
@@ -83,6 +89,7 @@ class PulsarTopics:
 
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: object = None) -> TopicDescription:
         """Create a topic. Raises OptionError if `key` or `schema` is given, or if the URL of the REST interface is not set. Raises
+        OlderModel if a `persistent://` topic has the name: readers of the bare name would no longer find it. Raises TopicDamaged,
         Refused if the topic exists, or another error of the REST interface.
         """
         if key is not None or schema is not None:
@@ -91,6 +98,12 @@ class PulsarTopics:
                 advice="Leave them out. The first write, with or without Spark, registers the schema of its columns. Each write "
                 "names its key: the option keyColumn of Spark, the argument key of append and producer.",
             )
+        try:
+            self._client.layout(str(topic_name(name)))
+        except (OlderModel, TopicDamaged):
+            raise
+        except TopicMissing:
+            """This is the usual case."""
         return self._changed(name, "PUT", f"?numInitialSegments={segments}")
 
     def split(self, name: str, segment: int) -> TopicDescription:
@@ -109,16 +122,10 @@ class PulsarTopics:
         """
         full = str(topic_name(name))
         self._client.layout(full)
-        interface = rest("cluster.topics.delete")
-
-        def deleted(_: float) -> None:
-            try:
-                interface.ask("DELETE", path_of(full))
-            except Refused as error:
-                if error.status != GONE:  # the topic was there, so an earlier request or another program has deleted it
-                    raise
-
-        repeat(deleted, DELETE_SECONDS, stop=threading.Event(), when=lambda error: NOT_EMPTY in error.message)
+        try:
+            delete_topic(self._client, full)
+        except TopicDamaged as error:
+            log.warning("The rows of %s are deleted, but its name is not free: %s %s", full, error.message, error.advice)
 
     def _check_active(self, name: str, *segments: int) -> None:
         """Raise OptionError unless all ids are those of active segments."""
@@ -137,6 +144,49 @@ class PulsarTopics:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise refusal(self, "cluster.topics", _WHY, name)
+
+
+def delete_topic(client: PulsarClient, topic: str, *, force: bool = False) -> None:
+    """Delete a scalable topic. A broker that still writes records of the topic is asked again, for at most `DELETE_SECONDS`.
+    `force`: also if the topic has producers or consumers. Raises TopicDamaged if the broker has deleted the topic and left a part
+    of it behind, or an error of the REST interface.
+    """
+    interface = rest("The deletion of a topic")
+
+    def deleted(_: float) -> None:
+        try:
+            interface.ask("DELETE", path_of(topic) + ("?force=true" if force else ""))
+        except Refused as error:
+            if error.status != GONE:  # the topic was there, so an earlier request or another program has deleted it
+                raise
+
+    repeat(deleted, DELETE_SECONDS, stop=threading.Event(), when=lambda error: NOT_EMPTY in error.message)
+    if damaged := damaged_topics(client, [topic]):
+        raise damaged[topic]
+
+
+def sound_topics(client: PulsarClient, namespace: str) -> list[str]:
+    """Return the full names of the scalable topics of a namespace, sorted, without the topics whose name begins with `__`. Damaged
+    topics are left out, and logged.
+    """
+    names = sorted(client.topics(namespace))
+    damaged = damaged_topics(client, names)
+    for error in damaged.values():
+        log.warning("%s %s", error.message, error.advice)
+    return [name for name in names if name not in damaged and not topic_name(name).name.startswith("__")]
+
+
+def damaged_topics(client: PulsarClient, names: Iterable[str]) -> dict[str, TopicDamaged]:
+    """Return those of the topics that are damaged, each with its error. A topic that was deleted meanwhile is not damaged."""
+    found = {}
+    for name in names:
+        try:
+            client.layout(name)
+        except TopicDamaged as error:
+            found[name] = error
+        except TopicMissing:
+            continue
+    return found
 
 
 def _columns(schema: Any | None, topic: str) -> StructType | None:

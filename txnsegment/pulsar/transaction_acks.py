@@ -12,6 +12,7 @@ from pulsar_protocol import succession
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Layout, Position
+from pulsar_protocol.rest import admin_url
 from pulsar_protocol.subscription import Subscription, all_but
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_source.pulsar.asking import each
@@ -39,7 +40,7 @@ class TransactionAcks:
         self._client, self._acks = client, acks
         self.service_url = client.url
         self.topic, self.subscription = topic, subscription
-        self._cursors = Subscription(client, topic, subscription)
+        self._cursors = Subscription(client, topic, subscription, admin_url())
         self.claimed: RowsBySegment = {}
         """The rows that the commit will acknowledge."""
         self._sent: Positions | None = None

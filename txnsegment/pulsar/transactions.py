@@ -2,28 +2,38 @@
 
 Neither the binary protocol nor the REST interface of Pulsar 5.0.0-M1 can list transactions. But the writers of this project write
 into the writers' log of a topic which transactions they open, and, before a commit, where the rows are. A read of the first entry
-shows the state of a transaction: the broker delivers this entry only if the transaction is committed.
+shows the state of a transaction: the broker delivers this entry only if the transaction is committed. The journal of an application
+has its transactions over several topics, and its control topic has their versions.
+
+Open transactions of `cluster.begin()` without `app` write no such record before their commit. They are not listed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from metadata.common.errors import OptionError, TransactionNotFound, TxnConflict
+from metadata.records.names import topic_name
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, TimedOut, TopicMissing, TransactionEnded
 from pulsar_protocol.layout import Position
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, decode, log_name
+from spark_txn_sink.pulsar.control import Begin, Done
+from spark_txn_sink.pulsar.control import decode as decode_control
+from spark_txn_sink.pulsar.log_records import naming
+from txnsegment.pulsar.topics import damaged_topics
 
 NEWEST: Final = 100
 """How many transactions of a topic are listed at most: the newest ones."""
 WAIT_SECONDS: Final = 1.0
 """How long a call waits for the first entry of a transaction."""
+_LOG_PREFIX: Final = "__txnsegment_attempts_"
+_CONTROL_PREFIX: Final = "__txnsegment_control_"
 COMMITTED: Final = "COMMITTED"
 UNDECIDED: Final = "OPEN or ABORTED"
 UNKNOWN: Final = "UNKNOWN"
@@ -36,7 +46,9 @@ class PulsarTransactionDescription:
     """One transaction, with the fields of `TransactionDescription` that can be known.
 
     - `state`: `COMMITTED`, `OPEN or ABORTED` (no row of it is delivered), or `UNKNOWN` (retention has removed its first row).
-    - `app`: None for a batch without `txnAppId`, and for `cluster.begin()`.
+    - `app`: None for a batch without `txnAppId`, and for `cluster.begin()` and `cluster.transaction()` without `app`.
+    - `topic`: empty if the logs of no topic name the transaction, but the journal of its application does.
+    - `version`: the version of the application; None before the transaction's commit has begun, or without an application.
     - `created_ms`: the time of the transaction's first record in the log, by the clock of the writer.
     - `segments`: the segments with rows of the transaction; empty before the writer has begun to commit the transaction.
     """
@@ -71,9 +83,11 @@ class PulsarTransactions:
         self._client = client
 
     def list(self, state: str | None = None, *, namespace: str = "public/default") -> list[PulsarTransactionDescription]:
-        """Return the newest transactions of txnsegment's writers to each scalable topic of a namespace. Transactions of other
-        clients are not known. `state`: `COMMITTED`, `OPEN or ABORTED`, or `UNKNOWN`. `OPEN` and `ABORTED` both mean the state
-        `OPEN or ABORTED`. None: all states. Raises OptionError for any other state.
+        """Return the newest transactions of txnsegment's writers to each scalable topic of a namespace, the newest first.
+        Transactions of other clients are not known, nor open ones of `cluster.begin()` without `app`.
+
+        `state`: `COMMITTED`, `OPEN or ABORTED`, or `UNKNOWN`. `OPEN` and `ABORTED` both mean the state `OPEN or ABORTED`. None: all
+        states. Raises OptionError for any other state.
         """
         wanted = None if state is None else GIVEN.get(" ".join(state.upper().split()))
         if state is not None and wanted is None:
@@ -93,7 +107,8 @@ class PulsarTransactions:
                 return one
         raise TransactionNotFound(
             f"The logs of txnsegment's writers in {namespace} do not name a transaction {txn_id}.",
-            advice="Pulsar itself does not tell its state. Give an id as `txnsegment txns list` shows it.",
+            advice="Pulsar itself does not tell its state. Give an id as `txnsegment txns list` shows it. An open transaction of "
+            "another client, or of cluster.begin() without app, is not named; `txnsegment txns abort` ends it.",
         )
 
     def abort(self, txn_id: str) -> None:
@@ -109,18 +124,48 @@ class PulsarTransactions:
                 ) from error
             raise TxnConflict(f"The transaction {txn_id} has committed.", advice="It cannot be aborted any more.") from error
 
-    def _all(self, namespace: str) -> Iterator[PulsarTransactionDescription]:
+    def _all(self, namespace: str) -> Sequence[PulsarTransactionDescription]:
+        """Return the transactions, the newest first. A transaction with rows in several topics is there once for each of them."""
         names = {*self._client.topics(namespace)}
-        for topic in sorted(names):
-            if log_name(topic) in names:
-                yield from self._of_topic(topic)
+        owned = [name for name in names if topic_name(name).name.startswith((_LOG_PREFIX, _CONTROL_PREFIX))]
+        names -= {*damaged_topics(self._client, owned)}  # `topics list` and `doctor` name them
+        logs = {log_name(topic): topic for topic in names}
+        recorded = {log: self._recorded(log) for log in sorted(names) if topic_name(log).name.startswith(_LOG_PREFIX)}
+        apps = {txn: one.app for known in recorded.values() for txn, one in known.items() if one.app is not None}
+        versions, committed = self._versions(sorted(names))
+        found = []
+        in_topics = {txn for log, known in recorded.items() if log in logs for txn in known}
+        for log, known in recorded.items():
+            topic = logs.get(log, "")
+            for txn in [*known][-NEWEST:]:
+                if topic or txn not in in_topics:
+                    one = known[txn]
+                    segments = () if one.sent is None else tuple(sorted(one.sent.segments))
+                    state = COMMITTED if txn in committed else self._state(one.sent)
+                    if state == COMMITTED:
+                        committed.add(txn)
+                    app, version = apps.get(txn), versions.get(txn)
+                    found.append(PulsarTransactionDescription(txn, state, app, topic, one.created_ms, segments, version))
+        decided = [replace(one, state=COMMITTED) if one.id in committed else one for one in found]
+        return sorted(decided, key=lambda one: (-one.created_ms, one.topic))
 
-    def _of_topic(self, topic: str) -> Iterator[PulsarTransactionDescription]:
-        known = self._recorded(log_name(topic))
-        for txn in [*known][-NEWEST:][::-1]:
-            one = known[txn]
-            segments = () if one.sent is None else tuple(sorted(one.sent.segments))
-            yield PulsarTransactionDescription(txn, self._state(one.sent), one.app, topic, one.created_ms, segments)
+    def _versions(self, names: Iterable[str]) -> tuple[dict[str, int], set[str]]:
+        """Return the version of each transaction that a control topic names, and the transactions of which it says that they are
+        committed. The broker delivers that record only if they are.
+        """
+        versions, committed = dict[str, int](), set[str]()
+        for name in names:
+            if topic_name(name).name.startswith(_CONTROL_PREFIX):
+                for segment in self._client.layout(name).segments.values():
+                    for _, entry in entries(self._client, segment.name, to=Segment(self._client, segment.name).cut().position):
+                        for message in entry.messages():
+                            with naming(name):
+                                record = decode_control(message.value or b"")
+                            if isinstance(record, Begin | Done):
+                                versions[record.txn.text] = record.version
+                            if isinstance(record, Done):
+                                committed.add(record.txn.text)
+        return versions, committed
 
     def _recorded(self, log: str) -> dict[str, _Known]:
         """Return the transactions that a log names, in the order of their first records."""

@@ -302,7 +302,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> list[World]:
         monkeypatch.setattr(module, "Segment", lambda client, name: Segment(worlds[-1], name))
     monkeypatch.setattr(sent_reader, "entries", lambda *given: worlds[-1].entries(*given))
     monkeypatch.setattr(places, "each", lambda names, ask: {name: ask(name) for name in sorted(names)})
-    monkeypatch.setattr(stream, "Subscription", lambda client, topic, name: Subscription(worlds[-1], name))
+    monkeypatch.setattr(stream, "Subscription", lambda client, topic, name, admin_url: Subscription(worlds[-1], name))
     for module in (stream, batch):
         monkeypatch.setattr(module, "shared_client", lambda url: worlds[-1])
         monkeypatch.setattr(module, "layout", lambda client, topic: worlds[-1].layout(topic))

@@ -14,6 +14,7 @@ from txnsegment.pulsar.ack_records import (
     Acked,
     Begin,
     Checkpoint,
+    Deleted,
     Done,
     Moved,
     Record,
@@ -47,6 +48,7 @@ def state_of(*records: Record, t: Outcome | None = None) -> State:
         Begin(T),
         Done(T, A),
         Aborted((T, TxnId(0, 0))),
+        Deleted(),
         Checkpoint(State(True, A, {"log": Position(3, -1)}, "c")),
         Checkpoint(State(owner="c")),
     ],
@@ -136,3 +138,14 @@ def test_records_since_the_checkpoint_are_counted() -> None:
 def test_the_beginning_is_what_is_acknowledged_without_a_gap() -> None:
     assert beginning(A["s"]) == Row(4, 0, 2)
     assert beginning(B["s"]) == Row(0, 0, 0)
+
+
+def test_nothing_before_a_deletion_counts() -> None:
+    recovery = Recovery(())
+    for record in (Take("one"), Moved(A), Acked(B), Deleted(), Take("two")):
+        recovery.read(record)
+    found = recovery.finish()
+    assert (found.exists, dict(found.rows), found.owner) == (False, {}, "two")
+    recovery.read(Moved(B))
+    assert recovery.finish().exists
+    assert dict(recovery.finish().rows) == dict(B)
