@@ -126,6 +126,12 @@ class Segment:
         """Return whether the segment has no entry. `last`: what `last()` has returned."""
         return last.entry < 0 and self.before_first() == last
 
+    def is_removed(self, last: Position) -> bool:
+        """Return whether no entry up to `last` is left: retention has removed them, or the segment never had one. `last`: what
+        `last()` has returned. A broker that opens a segment again may name a last entry that it has removed.
+        """
+        return self.before_first() >= last
+
     def before(self, position: Position) -> Position:
         """Return the position of the last entry before `position`, decided or not. The entry id is -1 if there is no such entry.
         `position` must be at or before the last entry of the segment.
@@ -149,13 +155,13 @@ class Segment:
     def cut(self, floor: Position = EARLIEST, *, sealed: bool = False) -> Cut:
         """Return the cut. `floor`: an earlier cut, or EARLIEST. The cut that is returned is never below the floor. `sealed`:
         whether the segment is sealed. For a sealed segment, `whole` counts the entries of aborted transactions at its end as
-        decided, too.
+        decided, too. If retention has removed all entries up to the last one, `whole` is true: no entry is left to wait for.
         """
         last = self.last()
         if last <= floor or (floor == EARLIEST and self.is_empty(last)):
             return Cut(floor, last, True, sealed)
         low = self._search(Bounds(floor, following(last)), _LATEST)
-        whole = low >= last or (sealed and self._at_end(low))
+        whole = low >= last or (sealed and self._at_end(low)) or (low == floor and self.is_removed(last))
         return Cut(low, last, whole, sealed)
 
     def ends_at(self, position: Position) -> bool:
@@ -231,12 +237,12 @@ class Segment:
         return probe.at_end
 
     def _probe(self, places: Sequence[Position], known: Position) -> dict[Position, Probe]:
-        """Probe all these positions at the same time. After an answer to the highest probe, do not wait for the others. `known`: an
-        entry that is known to be decided, or EARLIEST.
+        """Probe all these positions at the same time. After an answer to the highest probe, do not wait for the others, and neither
+        if retention has removed all these positions. `known`: an entry that is known to be decided, or EARLIEST.
         """
         probes = self._asked(places)
         try:
-            if not probes[-1].take(WAIT_SECONDS):
+            if not probes[-1].take(WAIT_SECONDS) and not self.is_removed(places[-1]):
                 if known != EARLIEST:
                     probes += self._asked([known])
                     probes[-1].take(PATIENCE_SECONDS)

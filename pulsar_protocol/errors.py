@@ -47,6 +47,10 @@ class ProtocolError(PulsarError):
     """A peer sent bytes that are not Pulsar's protocol, or an entry is damaged."""
 
 
+class RecordsGone(PulsarError):
+    """Records of a writers' log are gone, so it is unknown whether a read would have only a part of a transaction."""
+
+
 class NotSupported(PulsarError):
     """The broker, or this client, does not have a feature that is needed."""
 

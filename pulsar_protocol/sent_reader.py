@@ -8,7 +8,7 @@ from typing import Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
-from pulsar_protocol.errors import TimedOut, TopicDamaged, TopicMissing
+from pulsar_protocol.errors import RecordsGone, TimedOut, TopicDamaged, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, Settled, decode, log_name
@@ -36,6 +36,21 @@ class SentLog:
         self._places: dict[TxnId, tuple[str, Position]] = {}
         """Where the record of each transaction is in the log."""
         self._committed: set[TxnId] = set()
+        self._settled: dict[str, Position] = {}
+        """For each segment of the log, up to which position the `Settled` that were read say that records are not needed."""
+        self._first_kept: dict[str, Position] = {}
+        """For each segment of the log that lacks records which this reader has not read, the position before the first kept one."""
+        self.incomplete = False
+        """Whether records are gone that this reader has not read, and that a `Settled` covers. The transactions of these records
+        are at or below the newest cut that splits no transaction. So a read that ends at this cut has all of them. A read that ends
+        before it may split them.
+        """
+        self._complete_at: Mapping[str, Position] | None = None
+
+    @property
+    def settled(self) -> Mapping[str, Position]:
+        """For each segment of the log, up to which position the `Settled` that were read say that records are not needed."""
+        return self._settled
 
     @property
     def segments(self) -> set[str]:
@@ -43,14 +58,14 @@ class SentLog:
         return {name for one in self._sent.values() for name in one.segments}
 
     def catch_up(self) -> None:
-        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises ProtocolError, or
-        the error that the broker reports.
+        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises ProtocolError,
+        RecordsGone, or the error that the broker reports.
         """
         self._read_log(from_settled=False)
 
     def skip_settled(self) -> None:
         """Read the records that a reader of the newest rows needs. Call this before the cuts are found, because transactions that
-        are settled later may have rows above these cuts. Raises ProtocolError, or the error that the broker reports.
+        are settled later may have rows above these cuts. Raises ProtocolError, RecordsGone, or the error that the broker reports.
         """
         self._read_log(from_settled=True)
 
@@ -66,6 +81,21 @@ class SentLog:
                 self._read_segment(one.name, from_settled)
                 if not one.active:
                     self._ended.add(one.name)
+        self._check_kept()
+
+    def _check_kept(self) -> None:
+        """Raise RecordsGone if records are gone that this reader needs, as far as the log tells."""
+        for segment, first in list(self._first_kept.items()):
+            if self._settled.get(segment, EARLIEST).ledger < first.ledger:
+                raise RecordsGone(
+                    f"{segment}: records up to {first.ledger}:0 are gone. They say where the rows of transactions to {self._topic} "
+                    "are, so it is unknown whether a read would have only a part of a transaction.",
+                    advice="The namespace has no retention, and an older txnsegment did not hold these records. Try again after "
+                    "the next write to the topic: its records say what readers need. Or begin again: a new checkpoint, or "
+                    "subscriptions.seek.",
+                )
+            del self._first_kept[segment]
+            self.incomplete = True
 
     def whole(self, cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN) -> dict[str, Position]:
         """Return the greatest cut at or below `cut` that splits no transaction, and has entries of a child only if it has all
@@ -78,7 +108,12 @@ class SentLog:
     def limited(
         self, ends: Mapping[str, Position], cut: Mapping[str, Position], children: Mapping[str, Child] = NO_CHILDREN
     ) -> dict[str, Position]:
-        """Return the least cut at or above `ends` that keeps the rules of `whole`. `cut`: what `whole` returned last."""
+        """Return the least cut at or above `ends` that keeps the rules of `whole`. `cut`: what `whole` returned last. If this
+        reader is `incomplete`, return `cut`.
+        """
+        if self.incomplete:
+            self._complete_at = dict(cut)
+            return dict(cut)
         return least_whole_cut(ends, cut, self._extents(), children)
 
     def forget_segments(self, names: AbstractSet[str]) -> None:
@@ -92,6 +127,8 @@ class SentLog:
         """Forget the transactions that lie at or below `start` in all their segments. All later reads must begin at or above
         `start`.
         """
+        if self._complete_at is not None and all(start.get(name, place) >= place for name, place in self._complete_at.items()):
+            self.incomplete, self._complete_at = False, None
         for txn, sent in list(self._sent.items()):
             if _lies_within(sent, start):
                 self._forget(txn)
@@ -118,19 +155,34 @@ class SentLog:
         that the older ones are not needed.
         """
         end = upto = self._end(segment, self._read.get(segment, EARLIEST))
+        first: Position | None = None
         while upto > (known := self._read.get(segment, EARLIEST)):
             start = max(known, self._earlier(segment, upto)) if from_settled else known
             for place, entry in entries(self._client, segment, start, upto):
+                first = place if first is None else min(first, place)
                 for message in entry.messages():
                     found = decode(message.value or b"")
                     if isinstance(found, Sent):
                         self._sent[found.txn] = found
                         self._places.setdefault(found.txn, (segment, place))
-                    elif isinstance(found, Settled) and from_settled:
+                    elif isinstance(found, Settled):
                         for name, position in found.after.items():
-                            self._read[name] = max(position, self._read.get(name, EARLIEST))
+                            self._settled[name] = max(position, self._settled.get(name, EARLIEST))
+                            if from_settled:
+                                self._read[name] = max(position, self._read.get(name, EARLIEST))
             upto = start
-        self._read[segment] = max(end, self._read.get(segment, EARLIEST))
+        known = self._read.get(segment, EARLIEST)
+        if known != EARLIEST and first is not None and first > Position(known.ledger, known.entry + 1):
+            self._note_first_kept(segment, known)
+        self._read[segment] = max(end, known)
+
+    def _note_first_kept(self, segment: str, known: Position) -> None:
+        """Note the first record that is kept, if records after `known` may be gone. The subscription of the log (`log_holding`)
+        keeps the ledger of the last record that is not needed. So if this ledger is there, no record after it is gone.
+        """
+        before = Segment(self._client, segment).before_first()
+        if before.ledger > known.ledger:
+            self._first_kept[segment] = before
 
     def _earlier(self, segment: str, position: Position) -> Position:
         """Return the position after which the next older records are read: `AT_ONCE` records before `position`, or the end of an
@@ -146,6 +198,8 @@ class SentLog:
         for _ in range(TRIES):
             cut = Segment(self._client, segment).cut(start)
             if cut.whole:
+                if start != EARLIEST and cut.position < cut.last:
+                    self._note_first_kept(segment, start)
                 return cut.position
         raise TimedOut(
             f"{segment}: the broker did not deliver the entries up to {cut.last.text}.",

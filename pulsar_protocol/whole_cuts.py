@@ -70,13 +70,14 @@ class WholeCuts:
         return dict.fromkeys(unknown & newer, EARLIEST)
 
 
-def settled(client: PulsarClient, topic: str) -> Settled:
+def settled(client: PulsarClient, topic: str, sent: SentLog | None = None) -> Settled:
     """Return which records in the writers' log of a topic (`topic://..`) are settled now. Raises the error that the broker reports.
+    `sent`: a new reader of the log (None: one is made here).
 
     The transactions of these records are at or below a cut that splits no transaction. All later cuts are at or above this cut, so
     no reader of the newest rows needs the records any more.
     """
-    sent = SentLog(client, topic)
+    sent = sent or SentLog(client, topic)
     sent.skip_settled()
     layout = client.layout(topic)
     cuts = {one.name: Segment(client, one.name).cut(sealed=not one.active) for one in layout.segments.values()}

@@ -24,6 +24,7 @@ from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
     CHECKPOINT_EVERY,
+    OPTIONS,
     Begin,
     Checkpoint,
     Decision,
@@ -112,8 +113,21 @@ class Committer:
             raise
         if not go:
             self.abort(work.txn)
+            self._warn_of_other_rows(work)
             self._end_strays(work)
         return go
+
+    def _warn_of_other_rows(self, work: Work) -> None:
+        """Log a warning if a Spark write that is skipped has another number of rows than the version that was committed."""
+        last = self._state.last if self._state is not None else None
+        if work.words == OPTIONS and last is not None and last.rows != work.rows:
+            log.warning(
+                "version %s of %s is skipped: it was committed with %s rows, and this write has %s",
+                work.version,
+                work.what,
+                last.rows,
+                work.rows,
+            )
 
     def check(self, work: Work) -> Decision:
         """Return whether the version may be committed or is committed, without taking over. Raises TakenOver, VersionRefused, the
@@ -248,6 +262,7 @@ class Committer:
             state,
             work.run,
             work.version,
+            work.rows,
             what=work.what,
             streaming=work.streaming,
             accepts_loss=work.accepts_loss,

@@ -203,9 +203,23 @@ ARGUMENTS: Final = Words("app", "version", "timeout")
 
 
 def decide(
-    state: State, run: str, version: int, *, what: str, streaming: bool, accepts_loss: bool, words: Words = OPTIONS
+    state: State,
+    run: str,
+    version: int,
+    rows: int,
+    *,
+    what: str,
+    streaming: bool,
+    accepts_loss: bool,
+    words: Words = OPTIONS,
 ) -> Decision:
-    """Decide whether to commit a version or to skip it because it is committed. `what`: application and topic, for errors.
+    """Decide whether to commit a version or to skip it because it is committed. `rows`: how many rows the write has. `what`:
+    application and topic, for errors.
+
+    A micro-batch that a stream repeats has the rows of its first run. With another number of rows it is another micro-batch of the
+    same version, planned from a checkpoint that is an old copy. If it were skipped, its rows would be lost. A batch or a
+    transaction over several topics may have other rows when it is repeated (`txn.read` gives those that came since), so its rows
+    are not compared.
 
     Raises TakenOver, VersionRefused.
     """
@@ -220,6 +234,14 @@ def decide(
     if last is None or version == last.version + 1:
         return "commit"
     if version == last.version:
+        if streaming and rows != last.rows and not accepts_loss:
+            raise VersionRefused(
+                f"Version {version} of {what} is committed with {last.rows} rows, and this micro-batch of the same version has "
+                f"{rows}.",
+                advice="Is the checkpoint an old copy? Then rows that came since would be lost: start with a new checkpoint and a "
+                "new txnAppId, from the rows that are not written yet. If the query itself is not deterministic (rand, a table "
+                "that changes), give the option afterRestore=continue for one start: the micro-batch is then skipped.",
+            )
         return "skip"
     if version < last.version:
         raise VersionRefused(

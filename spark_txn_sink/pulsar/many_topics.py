@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicDamaged, TopicMissing
 from pulsar_protocol.layout import Position
+from pulsar_protocol.log_holding import hold
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
 from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.journal import Places, journal_name
@@ -66,6 +67,7 @@ def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic]) -> 
             if one.logged is not None:
                 raise
             continue
+        hold(client, one.name)
         found[one.name] = Opened(txn, log, record_sent(client, log, Sent(txn, one.segments)))
     return found
 

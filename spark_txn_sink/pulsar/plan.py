@@ -18,6 +18,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Compression
 from pulsar_protocol.errors import PulsarError
 from pulsar_protocol.layout import Bits, Layout, bits_of
+from pulsar_protocol.log_holding import hold
 from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.journal import begin_write
@@ -84,6 +85,8 @@ def _plan(
     write: str | None,
 ) -> PulsarPlan:
     """Return the plan of a write to a topic that exists. `txn`: waits for the id of the transaction."""
+    opening = opened(client, options.topic, options.admin_url, txn(), unique)
+    when_created(lambda: hold(client, options.topic))
     return PulsarPlan(
         service_url=options.service_url,
         topic=options.topic,
@@ -95,7 +98,7 @@ def _plan(
         compression=options.compression,
         entry_bytes=options.entry_bytes,
         entry_rows=options.entry_rows,
-        opened=opened(client, options.topic, options.admin_url, txn(), unique),
+        opened=opening,
         write=write,
     )
 

@@ -149,7 +149,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             cuts = {one.name: self._target[one.name] for one in listed}
         whole = self._whole(offset.sent or {})
         whole.sent.forget_to(offset.segments)
+        known = whole.sent.incomplete
         newest = whole.newest(found, offset.segments, offset.ended, cuts)
+        if whole.sent.incomplete and not known:
+            # Records are gone whose transactions may lie above the cuts, which were found before. Later cuts have all of them.
+            if self._target is not None:
+                self.prepareForTriggerAvailableNow()
+            return self.latestOffset(start, limit)
         self.ended = newest.ended
         at = {one.name: offset.segments.get(one.name, EARLIEST) for one in found.segments.values()}
         self._ended_at |= {name: at[name] for name in newest.ended}

@@ -39,7 +39,9 @@ _PARTITION = re.compile(r"(persistent://.+)-partition-(\d+)")
 
 
 class RowsTaken(AckConflict):
-    """The subscription has acknowledged some of the rows before."""
+    """The subscription has acknowledged some of the rows before. `left`: how many of the rows it has not acknowledged."""
+
+    left: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,14 @@ def acks_of(
     Raises RowsTaken if rows are in `done`, OffsetOutOfRange if they are not decided, or the broker's error.
     """
     names = {one.name: one for one in layout(client, topic).segments.values()}
+    taken, total = dict[str, int](), sum(one.count for one in wanted.values())
     for segment, given in wanted.items():
         whole_range = ((given.first, _behind(given.last)),)
         if segment not in names or not minus(whole_range, done.get(segment, NONE)):
-            raise _taken(segment, topic, given.count)
+            taken[segment] = given.count
+    wanted = {segment: given for segment, given in wanted.items() if segment not in taken}
+    if taken and not wanted:
+        raise _taken(topic, taken, total)
     starts = {name: Position(one.first.ledger_id, one.first.entry_id - 1) for name, one in wanted.items()}
     ends = {name: Position(one.last.ledger_id, one.last.entry_id) for name, one in wanted.items()}
     places = Places(client, topic)
@@ -136,8 +142,11 @@ def acks_of(
     for segment, given in wanted.items():
         mine = stretches.get(segment, [])
         if (count := sum(one.count for one in mine if one.given)) < given.count:
-            raise _taken(segment, topic, given.count - count)
-        made[segment] = covered(mine, done.get(segment, NONE), partial(_has_row, client, segment))
+            taken[segment] = given.count - count
+        elif not taken:
+            made[segment] = covered(mine, done.get(segment, NONE), partial(_has_row, client, segment))
+    if taken:
+        raise _taken(topic, taken, total)
     return made
 
 
@@ -212,9 +221,13 @@ def _has_row(client: PulsarClient, segment: str, at: Row, to: Row) -> bool:
     return False
 
 
-def _taken(segment: str, topic: str, count: int) -> RowsTaken:
-    return RowsTaken(
-        f"{count} of the rows of {segment} are acknowledged already, or do not exist any more.",
+def _taken(topic: str, taken: Mapping[str, int], total: int) -> RowsTaken:
+    """Return the error. `taken`: how many rows are acknowledged already, by segment. `total`: how many rows were given."""
+    segment = min(taken)
+    error = RowsTaken(
+        f"{taken[segment]} of the rows of {segment} are acknowledged already, or do not exist any more.",
         advice=f"Nothing was acknowledged. Acknowledge each row of {topic} once. If the rows were committed by an earlier run of "
         "the same version, give the transaction this app and version.",
     )
+    error.left = total - sum(taken.values())
+    return error

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from metadata.common.clock import SystemClock
-from metadata.common.errors import TxnConflict
+from metadata.common.errors import TxnConflict, VersionConflict
 from metadata.common.options import option_text
 from metadata.common.service import SERVICE_URL
 from pulsar_protocol.client import PulsarClient
@@ -64,6 +64,8 @@ class PulsarSparkTransaction(PulsarTransaction):
         self._acking = threading.RLock()
         self._owned: list[TransactionAcks] = []
         """The acknowledgements of the subscriptions that this transaction owns."""
+        self._left = 0
+        """How many rows of `acknowledge_rows` no earlier transaction has acknowledged."""
         self._writes: list[Note] | None = None
         """The finished writes of Spark; None before the commit."""
 
@@ -133,7 +135,8 @@ class PulsarSparkTransaction(PulsarTransaction):
 
         Raises SchemaError (the columns are missing), AckConflict (this transaction acknowledges the rows already), and the errors
         of `read`. The commit raises AckConflict if the subscription has acknowledged one of the rows before, unless the version of
-        the transaction was committed before.
+        the transaction was committed before. If it was, the commit raises VersionConflict if the subscription has not acknowledged
+        all the rows.
         """
         self._check_takes("acknowledge")
         name = subscription_name(subscription)
@@ -148,8 +151,24 @@ class PulsarSparkTransaction(PulsarTransaction):
                     one.hold(tuple(by_topic[one.topic]))
                     found[one] = self._claim_of(one, rows.sparkSession, ids, by_topic[one.topic])
                 self._take_part(found)
+                for one, made in found.items():
+                    total = sum(part.count for part in by_topic[one.topic].values())
+                    self._left += made.left if isinstance(made, RowsTaken) else total
         finally:
             ids.unpersist()
+
+    def _check_repetition(self) -> None:
+        """Raise VersionConflict if `acknowledge_rows` was given rows that no earlier transaction had acknowledged. The committed
+        version has acknowledged all rows of its micro-batch, so this is another micro-batch of the same version.
+        """
+        if self._left:
+            raise VersionConflict(
+                f"Version {self._application.version} of the application {self._application.name} is committed, and {self._left} "
+                "rows that this transaction acknowledges were not acknowledged when it began.",
+                advice="Nothing of this transaction is visible or acknowledged. Is the checkpoint an old copy, or was the "
+                "subscription moved back? Begin again with a new checkpoint and another app: txn.read gives the rows that are not "
+                "acknowledged. If two programs run this version, stop one of them.",
+            )
 
     def _claim_of(
         self, acks: TransactionAcks, spark: SparkSession, ids: DataFrame, wanted: dict[str, GivenRows]

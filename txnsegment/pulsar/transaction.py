@@ -271,6 +271,9 @@ class PulsarTransaction:
         settle_all(self._client, topics, recorded)
         return True
 
+    def _check_repetition(self) -> None:
+        """Raise VersionConflict if this transaction, whose version was committed before, is no repetition of the committed one."""
+
     def _end_version(self, topics: Sequence[Topic], recorded: dict[str, Opened]) -> bool:
         """Commit a version of the application. Return False if it was committed before. `recorded`: gets the records of where the
         rows are. The version is decided first, before consumers write acknowledgements.
@@ -280,6 +283,7 @@ class PulsarTransaction:
         version = VersionEnd(self._client, self._application, self._opened, topics, self._rows)
         with version:
             if not version.begin():
+                self._check_repetition()
                 return False
             self._participants.prepare(txn)
             self._commit_sent = True

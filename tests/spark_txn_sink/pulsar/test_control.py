@@ -53,8 +53,8 @@ def recovered(run: str, own: TxnId, *records: Record) -> Recovery:
     return recovery
 
 
-def judged(state: State, run: str, version: int, *, streaming: bool = True, accepts_loss: bool = False) -> str:
-    return decide(state, run, version, what="app to t", streaming=streaming, accepts_loss=accepts_loss)
+def judged(state: State, run: str, version: int, *, streaming: bool = True, accepts_loss: bool = False, rows: int = 8) -> str:
+    return decide(state, run, version, rows, what="app to t", streaming=streaming, accepts_loss=accepts_loss)
 
 
 # --- leftovers ---
@@ -92,6 +92,24 @@ def test_a_leftover_that_was_committed_without_done_is_an_error() -> None:
     assert recovery.missing == [A]
     with pytest.raises(LogDamaged, match="0_1"):
         recovery.finish()
+
+
+# --- other rows of a committed version ---
+
+
+def test_a_committed_version_of_a_stream_with_another_number_of_rows_is_refused() -> None:
+    """The checkpoint is an old copy, and rows have come since. They would be lost if the version were skipped."""
+    found = state_of(Take("r1"), begin(A, 4), done(A, 4))
+    assert judged(found, "r1", 4) == "skip"
+    for rows in (0, 7, 9):
+        with pytest.raises(
+            VersionRefused, match=f"committed with 8 rows, and this micro-batch of the same version has {rows}"
+        ) as raised:
+            judged(found, "r1", 4, rows=rows)
+        assert "old copy" in raised.value.advice
+        assert "afterRestore=continue" in raised.value.advice
+        assert judged(found, "r1", 4, rows=rows, accepts_loss=True) == "skip"
+        assert judged(found, "r1", 4, rows=rows, streaming=False) == "skip"
 
 
 # --- other drivers ---

@@ -20,7 +20,7 @@ from pulsar_protocol.key_values import KeyValues
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.producer import Producer
-from pulsar_protocol.sent_log import decode, log_name
+from pulsar_protocol.sent_log import Sent, Settled, decode, log_name
 from pulsar_protocol.values import codec
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from tests.support.pulsar_clusters import topic_with
@@ -344,9 +344,9 @@ def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str,
         txn.append(topic, ROWS, key="who")
         txn.commit()
     (log,) = cluster.client.layout(log_name(topic)).active
-    ((_, entry),) = visible(cluster.client, log.name)
-    (record,) = [decode(message.value or b"") for message in entry.messages()]
-    assert record is not None
+    record, settled = [decode(message.value or b"") for message in messages_of(cluster.client, log.name)]
+    assert isinstance(record, Sent)
+    assert isinstance(settled, Settled), "the first write into a ledger says that no earlier record is needed"
     assert record.txn.text == txn.id
     for segment, (first, last) in record.segments.items():
         places = [place for place, _ in visible(cluster.client, segment)]
@@ -364,7 +364,7 @@ def test_a_commit_records_its_rows_after_the_log_was_split(cluster: PulsarCluste
         for one in cluster.client.layout(log_name(topic)).active
         for message in messages_of(cluster.client, one.name)
     ]
-    assert [one.txn.text for one in found if one is not None] == [txn.id]
+    assert [one.txn.text for one in found if isinstance(one, Sent)] == [txn.id]
 
 
 def test_keys_that_the_schema_has_in_its_rows_are_the_bytes_of_java(cluster: PulsarCluster, pulsar_broker: PulsarBroker) -> None:

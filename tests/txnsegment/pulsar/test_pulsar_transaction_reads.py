@@ -21,6 +21,7 @@ from metadata.common.errors import (
     SchemaError,
     SubscriptionNotFound,
     TxnConflict,
+    VersionConflict,
 )
 from metadata.records.row_ranges import NONE, Rows
 from pulsar_protocol.cut import Segment
@@ -492,6 +493,30 @@ def test_rows_that_are_acknowledged_already_are_a_conflict_at_the_commit(
         txn.acknowledge_rows(rows.where("id = 7"), subscription="s")
         assert ids(txn.read(spark, source, subscription="s")) == [3]
     assert left(cluster, source) == []
+
+
+def test_other_rows_under_a_committed_version_are_a_conflict(
+    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str]
+) -> None:
+    """A micro-batch of a checkpoint that is an old copy has the version of a committed one, and rows that came since."""
+    source, target = topics
+
+    def run(given: str) -> PulsarSparkTransaction:
+        txn = cluster.transaction(app=f"etl-{source}", version=1)
+        rows = read(spark, cluster, source, includeMetadata="true").where(given)
+        txn.acknowledge_rows(rows, subscription="s")
+        write(txn, rows, target)
+        return txn
+
+    send(cluster, source, 1, 2)
+    rows_with(spark, cluster, source, 1, 2)
+    assert [run("id < 3").commit().skipped for _ in range(2)] == [False, True]
+    send(cluster, source, 3, 4)
+    rows_with(spark, cluster, source, 1, 2, 3, 4)
+    for given in ("id < 5", "id > 2"):
+        with pytest.raises(VersionConflict, match="and 2 rows that this transaction acknowledges were not acknowledged"):
+            run(given).commit()
+    assert (ids(read(spark, cluster, target)), left(cluster, source)) == ([1, 2], [3, 4])
 
 
 def test_two_acknowledgements_of_one_transaction_leave_no_gap_between_them(
