@@ -47,6 +47,10 @@ class ProtocolError(PulsarError):
     """A peer sent bytes that are not Pulsar's protocol, or an entry is damaged."""
 
 
+class LogDamaged(TxnSegmentError):
+    """A topic of txnsegment's own records (`__txnsegment_..`) has records that its protocol never writes."""
+
+
 class NotSupported(PulsarError):
     """The broker, or this client, does not have a feature that is needed."""
 

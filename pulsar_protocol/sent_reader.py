@@ -43,14 +43,14 @@ class SentLog:
         return {name for one in self._sent.values() for name in one.segments}
 
     def catch_up(self) -> None:
-        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises ProtocolError, or
+        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises LogDamaged, or
         the error that the broker reports.
         """
         self._read_log(from_settled=False)
 
     def skip_settled(self) -> None:
         """Read the records that a reader of the newest rows needs. Call this before the cuts are found, because transactions that
-        are settled later may have rows above these cuts. Raises ProtocolError, or the error that the broker reports.
+        are settled later may have rows above these cuts. Raises LogDamaged, or the error that the broker reports.
         """
         self._read_log(from_settled=True)
 
@@ -120,7 +120,7 @@ class SentLog:
             start = max(known, self._earlier(segment, upto)) if from_settled else known
             for place, entry in entries(self._client, segment, start, upto):
                 for message in entry.messages():
-                    found = decode(message.value or b"")
+                    found = decode(message.value or b"", log_name(self._topic))
                     if isinstance(found, Sent):
                         self._sent[found.txn] = found
                         self._places.setdefault(found.txn, (segment, place))

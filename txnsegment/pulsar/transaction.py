@@ -101,10 +101,10 @@ class PulsarTransaction:
         remaining rows go to its children.
 
         Raises TopicMissing (also if the topic's writers' log does not exist, and the variable TXNSEGMENT_PULSAR_ADMIN_URL does not
-        name the REST interface to create it), SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (if there are keys and the routing of
-        the broker's version is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last
-        entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out), OptionError (the
-        transaction has ended).
+        name the REST interface to create it), SchemaError, MessageTooLarge (a row above 256 MB), UnknownVersion (if there are keys
+        and the routing of the broker's version is not known), TopicSealed (a segment was split or merged, and it is unknown whether
+        it has the last entry that was sent to it: run the transaction again), TxnConflict (the transaction has timed out),
+        OptionError (the transaction has ended).
         """
         self._check_takes("append")
         name = str(topic_name(topic))
@@ -278,7 +278,9 @@ class PulsarTransaction:
             self._participants.prepare(txn)
             self._commit_sent = True
             try:
-                return version.finish(lambda: recorded.update(record_places(self._client, txn, topics, self._application.admin_url)))
+                return version.finish(
+                    lambda: recorded.update(record_places(self._client, txn, topics, self._application.admin_url))
+                )
             except committing.NotCommitted as error:
                 if isinstance(error.__cause__, TransactionEnded):
                     raise self._ended_early(error.__cause__, checked=True) from error

@@ -15,7 +15,7 @@ from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.errors import ConnectionLost, LogDamaged, TopicMissing
 from pulsar_protocol.key_values import KeyValues
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
@@ -278,6 +278,31 @@ def test_a_commit_creates_a_deleted_log_again(cluster: PulsarCluster, topic: str
         cluster.topics.delete(log_name(topic))
         txn.commit()
     assert len(batch(pulsar_broker, topic)) == 4
+
+
+JUNK = [b"junk", b"[]", b'{"kind":"sent"}', b'{"kind":"what"}', b"null", b"", b"{}"]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_junk_in_a_log_is_an_error_that_names_the_log(junk: bytes) -> None:
+    with pytest.raises(LogDamaged, match="topic://t/n/log: ") as caught:
+        decode(junk, "topic://t/n/log")
+    assert "delete" in caught.value.advice
+
+
+def test_junk_in_the_log_of_a_topic_is_found_by_reads_and_goes_with_the_log(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
+) -> None:
+    by_transaction(cluster, topic)
+    log = log_name(topic)
+    with Producer(cluster.client, cluster.client.layout(log).active[0].name) as producer:
+        producer.send([Message(b"junk")])
+    for read in (lambda: batch(pulsar_broker, topic), lambda: consumed(cluster, topic), cluster.transactions.list):
+        with pytest.raises(LogDamaged, match=log):
+            read()
+    cluster.topics.delete(log)
+    by_transaction(cluster, topic)
+    assert len(batch(pulsar_broker, topic)) == 8
 
 
 def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str) -> None:
