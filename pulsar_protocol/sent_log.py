@@ -91,9 +91,9 @@ def damaged(log: str, data: bytes, error: Exception) -> LogDamaged:
     """Return the error for a record that cannot be read. `log`: the topic that has the record."""
     return LogDamaged(
         f"{log}: a record of what writers have sent cannot be read: {data[:200]!r} ({type(error).__name__}: {error}).",
-        advice="Only txnsegment may write to topics whose names begin with __txnsegment. Find out who wrote the record. Then stop "
-        "the writers of the data topic, wait until no transaction is open in it, and delete this log (txnsegment topics delete). "
-        "The next write creates it again.",
+        advice="Only txnsegment may write to topics whose names begin with __txnsegment. Find out who wrote the record. Then end "
+        "the programs that write the data topic, wait until no transaction is open in it, and delete this log (txnsegment topics "
+        "delete). The next write creates it again.",
     )
 
 
