@@ -11,6 +11,7 @@ client       lookups, layouts of topics, transaction coordinators
 rest         requests to Pulsar's REST interface
 auth         credentials from the environment, and the client of a process
 layout       the segments of a scalable topic, and the segment of a key
+first_schema registers the first schema of a topic, unless entries name a version of a schema that is gone
 values       converts values into Arrow columns and back, by the topic's schema. Its parts: `value_types` (the interface),
              `primitive_values`, `record_values` (AVRO and JSON, with `avro_columns` and `json_text`), `key_values`
 entries      the rows of one entry and back: metadata, compression

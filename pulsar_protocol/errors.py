@@ -51,6 +51,10 @@ class RecordsGone(PulsarError):
     """Records of a writers' log are gone, so it is unknown whether a read would have only a part of a transaction."""
 
 
+class LogDamaged(TxnSegmentError):
+    """A topic of txnsegment's own records (`__txnsegment_..`) has records that its protocol never writes."""
+
+
 class NotSupported(PulsarError):
     """The broker, or this client, does not have a feature that is needed."""
 

@@ -17,6 +17,9 @@ from pulsar_protocol.sent_log import log_name
 from pulsar_protocol.subscription import Subscription, all_but
 
 SUBSCRIPTION: Final = "txnsegment-log"
+"""It has a cursor in each segment of the log. The REST interface does not put it on the list of the log: a log with such a list has
+a controller, which the broker 5.0.0-M1 does not delete with the log.
+"""
 
 
 class _Held:
@@ -34,7 +37,7 @@ def hold(client: PulsarClient, topic: str) -> None:
     if topic in held.topics:
         return
     name = log_name(topic)
-    subscription = Subscription(client, name, SUBSCRIPTION)
+    subscription = Subscription(client, name, SUBSCRIPTION, None)
     try:
         subscription.hold([one.name for one in client.layout(name).segments.values()])
     finally:
@@ -49,7 +52,7 @@ def release(client: PulsarClient, topic: str, settled: Mapping[str, Position]) -
     layout = client.layout(log_name(topic))
     names = {one.name for one in layout.segments.values()}
     known = {name: place for name, place in settled.items() if name in names and place.ledger >= 0}
-    subscription = Subscription(client, layout.topic, SUBSCRIPTION)
+    subscription = Subscription(client, layout.topic, SUBSCRIPTION, None)
     try:
         subscription.acknowledge({name: all_but(Position(place.ledger, max(place.entry, 0))) for name, place in known.items()})
     finally:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ProtocolError
+from pulsar_protocol.errors import LogDamaged
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producers import lend
 
@@ -67,8 +67,10 @@ def encode(record: Sent | Settled) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> Sent | Settled | None:
-    """Return the record that these bytes encode, or None for the record of an attempt. Raises ProtocolError for damaged bytes."""
+def decode(data: bytes, log: str = "a writers' log") -> Sent | Settled | None:
+    """Return the record that these bytes encode, or None for the record of an attempt. `log`: the topic that has the record, for
+    errors. Raises LogDamaged for damaged bytes.
+    """
     try:
         fields = json.loads(data)
         match fields.get("kind"):
@@ -77,12 +79,22 @@ def decode(data: bytes) -> Sent | Settled | None:
                 return Sent(TxnId.parse(fields["txn"]), places)
             case "settled":
                 return Settled({name: Position.parse(place) for name, place in fields["segments"].items()})
-        return None
+            case None:
+                TxnId.parse(fields["txn"])
+                return None
+        raise ValueError(f"the kind {fields['kind']!r} is not known")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProtocolError(
-            f"A record of what writers have sent cannot be read: {data[:200]!r} ({error}).",
-            advice="Only txnsegment may write to topics whose names begin with __txnsegment. Find out who wrote it.",
-        ) from error
+        raise damaged(log, data, error) from error
+
+
+def damaged(log: str, data: bytes, error: Exception) -> LogDamaged:
+    """Return the error for a record that cannot be read. `log`: the topic that has the record."""
+    return LogDamaged(
+        f"{log}: a record of what writers have sent cannot be read: {data[:200]!r} ({type(error).__name__}: {error}).",
+        advice="Only txnsegment may write to topics whose names begin with __txnsegment. Find out who wrote the record. Then end "
+        "the programs that write the data topic, wait until no transaction is open in it, and delete this log (txnsegment topics "
+        "delete). The next write creates it again.",
+    )
 
 
 def log_segment(client: PulsarClient, topic: str) -> str:

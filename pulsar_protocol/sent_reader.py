@@ -58,14 +58,14 @@ class SentLog:
         return {name for one in self._sent.values() for name in one.segments}
 
     def catch_up(self) -> None:
-        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises ProtocolError,
+        """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises LogDamaged,
         RecordsGone, or the error that the broker reports.
         """
         self._read_log(from_settled=False)
 
     def skip_settled(self) -> None:
         """Read the records that a reader of the newest rows needs. Call this before the cuts are found, because transactions that
-        are settled later may have rows above these cuts. Raises ProtocolError, RecordsGone, or the error that the broker reports.
+        are settled later may have rows above these cuts. Raises LogDamaged, RecordsGone, or the error that the broker reports.
         """
         self._read_log(from_settled=True)
 
@@ -161,7 +161,7 @@ class SentLog:
             for place, entry in entries(self._client, segment, start, upto):
                 first = place if first is None else min(first, place)
                 for message in entry.messages():
-                    found = decode(message.value or b"")
+                    found = decode(message.value or b"", log_name(self._topic))
                     if isinstance(found, Sent):
                         self._sent[found.txn] = found
                         self._places.setdefault(found.txn, (segment, place))

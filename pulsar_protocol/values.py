@@ -21,6 +21,7 @@ from ledgers.avro.columns import derived
 from ledgers.avro.schema import Array, Field, Map, Optional, Record, Type, plain, with_fields
 from ledgers.errors import SchemaError
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.first_schema import KEEP_SCHEMAS
 from pulsar_protocol.key_values import KEY_VALUE, KeyValues
 from pulsar_protocol.primitive_values import PRIMITIVES, PrimitiveValues
 from pulsar_protocol.record_values import AVRO, JSON, AvroValues, JsonValues, record_of
@@ -116,11 +117,11 @@ def _without_null_elements(kind: Type) -> Type:
 
 class SchemaVersions:
     """The value formats of a topic's schema versions. The broker is asked for each version once. `values`: the format that has the
-    reader's columns.
+    reader's columns. `binary`: whether the reader wants the bytes of all values, and no schema.
     """
 
-    def __init__(self, client: PulsarClient, topic: str, values: Values) -> None:
-        self._client, self._topic, self.values = client, topic, values
+    def __init__(self, client: PulsarClient, topic: str, values: Values, *, binary: bool = False) -> None:
+        self._client, self._topic, self.values, self._binary = client, topic, values, binary
         self._known: dict[bytes, Values] = {b"": values}
 
     @staticmethod
@@ -135,6 +136,8 @@ class SchemaVersions:
         (empty: the message names no version). Raises a SchemaError that names topic and version, or the error that the broker
         reports.
         """
+        if self._binary:
+            return self.values
         known = self._known.get(version)
         if known is None:
             name = f"The schema version {int.from_bytes(version, 'big')} of {self._topic}"
@@ -142,9 +145,17 @@ class SchemaVersions:
         return known
 
     def _find(self, version: bytes, name: str) -> Any:
-        if isinstance(self.values, BytesValues):
-            return None
         found = self._client.schema(self._topic, version)
         if found is None:
-            raise SchemaError(f"{name} does not exist any more.", advice="Read the topic with valueFormat=binary.")
+            raise SchemaError(
+                f"{name} does not exist any more, and rows of the topic were written with it.",
+                advice="If the topic has no schema any more, register the one that these rows were written with (pulsar-admin "
+                "schemas upload) before anything else is written. The option valueFormat=binary reads the bytes of the rows. "
+                f"{KEEP_SCHEMAS}",
+            )
+        if isinstance(self.values, BytesValues) and found.type != 0:
+            raise SchemaError(
+                f"{name} has columns, and the topic had no schema when the read began.",
+                advice="Start the read again. A stream then has the columns of the schema.",
+            )
         return found

@@ -24,7 +24,7 @@ from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, Topic
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.reader import entries
-from pulsar_protocol.sent_log import log_name
+from pulsar_protocol.sent_log import damaged, log_name
 from spark_txn_sink.pulsar.admin import found_or_created, when_created
 
 TRIES = 3
@@ -60,10 +60,13 @@ class Attempt:
         return json.dumps(fields if self.write is None else {**fields, "write": self.write}).encode()
 
     @staticmethod
-    def decoded(data: bytes) -> Attempt:
-        """Return the record from its bytes. Raises ValueError, KeyError."""
-        fields = json.loads(data)
-        return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"], fields.get("write"))
+    def decoded(data: bytes, log: str = "a writers' log") -> Attempt:
+        """Return the record from its bytes. `log`: the topic or segment that has the record, for errors. Raises LogDamaged."""
+        try:
+            fields = json.loads(data)
+            return Attempt(fields["txn"], fields["id"], fields["partition"], fields["app"], fields.get("write"))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(log, data, error) from error
 
 
 def first_of(records: Iterable[Attempt], txn: str, partition: int, write: str | None = None) -> str | None:
@@ -92,6 +95,13 @@ class _Logs:
         self._segments.pop(topic, None)
 
 
+def make_log(client: PulsarClient, topic: str, admin_url: str | None) -> None:
+    """Create the writers' log of a topic, if this process knows of none. Raises TopicMissing if there is none and `admin_url` is
+    None.
+    """
+    client.kept(_Logs, _Logs).segment(topic, admin_url)
+
+
 def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None) -> Opened:
     """Write the record of the opening of a transaction into the writers' log of the topic, and return where it is. Raises the
     errors of the broker.
@@ -116,7 +126,7 @@ def claim(client: PulsarClient, opening: Opened, attempt: Attempt) -> None:
         return  # no other attempt can be between the opening and this record
     found: list[Attempt] = []
     for place, entry in entries(client, opening.segment, opening.place, mine, inclusive=True):
-        records = [Attempt.decoded(message.value or b"") for message in entry.messages()]
+        records = [Attempt.decoded(message.value or b"", opening.segment) for message in entry.messages()]
         if not found and place != opening.place:
             break
         found += records

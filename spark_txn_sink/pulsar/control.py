@@ -29,8 +29,9 @@ from typing import Final, Literal, TypeVar
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import LogDamaged
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome, decoded, encoded
+from spark_txn_sink.pulsar.log_records import Outcome, decoded, encoded
 
 T = TypeVar("T")
 RUNS: Final = 64

@@ -38,7 +38,7 @@ class ControlTopic(OwnedLog[Record]):
             start = cursor.position
         found: dict[str, None] = {}
         for _, entry in entries(self._opened(), opened.segment, start, opened.place, idle_seconds=WAIT_SECONDS):
-            records = [Attempt.decoded(message.value or b"") for message in entry.messages()]
+            records = [Attempt.decoded(message.value or b"", opened.segment) for message in entry.messages()]
             found.update((one.txn, None) for one in records if one.app == self._app and one.txn != opened.txn.text)
         return [TxnId.parse(text) for text in found]
 

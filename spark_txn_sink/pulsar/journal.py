@@ -27,7 +27,8 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import PulsarError, TopicMissing, TopicTerminated
 from pulsar_protocol.layout import Position
 from pulsar_protocol.reader import entries
-from spark_txn_sink.pulsar.attempts import Opened, written
+from pulsar_protocol.sent_log import damaged
+from spark_txn_sink.pulsar.attempts import Attempt, Opened, written
 
 Kind = Literal["begun", "ended", "closing"]
 Places = Mapping[str, tuple[Position, Position]]
@@ -67,15 +68,18 @@ class Note:
         return json.dumps({"kind": self.kind, **attempt, **more, "logged": logged}, separators=(",", ":")).encode()
 
     @staticmethod
-    def decoded(data: bytes) -> Note | None:
-        """Return a record, or None for an opening. Raises ValueError, KeyError, TypeError, AttributeError for other bytes."""
-        fields = json.loads(data)
-        if fields.get("kind") not in ("begun", "ended", "closing"):
-            return None
-        places = {name: (Position.parse(first), Position.parse(last)) for name, (first, last) in fields["segments"].items()}
-        logged = None if fields["logged"] is None else Position.parse(fields["logged"])
-        get = fields.__getitem__
-        return Note(get("kind"), get("txn"), get("id"), get("topic"), places, get("rows"), get("execution"), logged)
+    def decoded(data: bytes, log: str = "a journal") -> Note | None:
+        """Return a record, or None for an opening. `log`: the segment that has the record, for errors. Raises LogDamaged."""
+        try:
+            fields = json.loads(data)
+            if fields.get("kind") not in ("begun", "ended", "closing"):
+                return None
+            places = {name: (Position.parse(first), Position.parse(last)) for name, (first, last) in fields["segments"].items()}
+            logged = None if fields["logged"] is None else Position.parse(fields["logged"])
+            get = fields.__getitem__
+            return Note(get("kind"), get("txn"), get("id"), get("topic"), places, get("rows"), get("execution"), logged)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(log, data, error) from error
 
 
 def journal_name(namespace: str, app: str | None) -> str:
@@ -170,11 +174,11 @@ def _notes(client: PulsarClient, opened: Opened, to: Position) -> Iterator[Note]
     for place, entry in entries(client, opened.segment, opened.place, to, inclusive=True):
         data = [message.value or b"" for message in entry.messages()]
         if begins is None:
-            begins = [json.loads(one)["txn"] for one in data] if place == opened.place else []
+            begins = [Attempt.decoded(one, opened.segment).txn for one in data] if place == opened.place else []
             if opened.txn.text not in begins:
                 break
         for one in data:
-            note = Note.decoded(one)
+            note = Note.decoded(one, opened.segment)
             if note is not None and note.txn == opened.txn.text:
                 yield note
     if not begins:

@@ -7,16 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeVar
 
-from ledgers.errors import TxnSegmentError
+from pulsar_protocol.errors import LogDamaged
 
 R = TypeVar("R")
 FORMAT: Final = 1
 Outcome = Literal["aborted", "committed"]
 """How a transaction ended."""
-
-
-class LogDamaged(TxnSegmentError):
-    """A topic of txnsegment's own records (`__txnsegment_..`) has records that its protocol never writes."""
 
 
 def encoded(fields: Mapping[str, object]) -> bytes:

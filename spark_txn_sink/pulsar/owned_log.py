@@ -13,12 +13,12 @@ from typing import Final, Generic, TypeVar
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost
+from pulsar_protocol.errors import ConnectionLost, LogDamaged
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Access, Producer
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.admin import found_or_created, when_created
-from spark_txn_sink.pulsar.log_records import LogDamaged, naming
+from spark_txn_sink.pulsar.log_records import naming
 
 R = TypeVar("R")
 SUBSCRIPTION: Final = "txnsegment-control"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from metadata.common.errors import OptionError, SchemaError
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Rows
+from pulsar_protocol.first_schema import register_first
 from pulsar_protocol.messages import Schema
 from pulsar_protocol.values import VALUE, Values, codec, codec_for
 from spark_txn_sink.pulsar.options import ValueFormat
@@ -54,14 +55,14 @@ def row_format(
 
     The values are encoded by the topic's schema. If the topic has no schema, the format depends on the columns other than the key.
     A single binary column `value` is sent as it is. For a single column `value` of another type, the topic gets the schema of this
-    type. For all other columns the topic gets an AVRO schema of a record. Raises SchemaError, OptionError, or SchemaRefused by the
-    broker.
+    type. For all other columns the topic gets an AVRO schema of a record. If entries of the topic name a version of a schema that
+    is gone, the topic gets no schema (SchemaError). Raises SchemaError, OptionError, or SchemaRefused by the broker.
     """
     kept = None if value_format == "binary" else client.schema(topic)
     values = _new(columns, key, value_format) if kept is None else codec(kept, topic)
     names = _checked(columns, values, key, topic)
     if kept is None and values.schema is not None:
-        client.register(segment, values.schema)
+        register_first(client, topic, segment, values.schema)
     return RowFormat(key, names, None if values.schema is None else values.schema.SerializeToString())
 
 

@@ -37,12 +37,14 @@ _KINDS = {field.name: field.dataType for field in METADATA_FIELDS}
 class PulsarColumns:
     """The columns of a read. `wanted`: the columns to read from the topic. `output`: the columns that Spark gets. `schema`: the
     schema of the topic as bytes, in the version of the option `schemaVersion`, or else in the version that was the latest when the
-    read began. None: values are not decoded, and the column `value` has their bytes.
+    read began. None: values are not decoded, and the column `value` has their bytes. `binary`: whether the user wants these bytes
+    (valueFormat=binary). Otherwise an entry that names a version of a schema is an error if `schema` is None.
     """
 
     wanted: StructType
     output: StructType
     schema: bytes | None
+    binary: bool = False
 
     def values(self, topic: str) -> Values:
         return codec(None if self.schema is None else Schema.FromString(self.schema), topic)
@@ -97,7 +99,7 @@ def parts_of(
     columns = _columns_of(client, options, topics)
     if wanted.fields:
         schemas.project(united(columns), wanted)
-    return {topic: PulsarColumns(wanted, given, schema) for topic, (_, schema) in columns.items()}
+    return {topic: PulsarColumns(wanted, given, schema, options.value_format == "binary") for topic, (_, schema) in columns.items()}
 
 
 def united(columns: Mapping[str, tuple[StructType, bytes | None]]) -> StructType:

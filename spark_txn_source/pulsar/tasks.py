@@ -84,7 +84,7 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(task, PulsarTask):
         return
     client = shared_client(task.url).patient()  # the planning has reached the cluster, so its address is right
-    versions = SchemaVersions(client, task.topic, task.columns.values(task.topic))
+    versions = SchemaVersions(client, task.topic, task.columns.values(task.topic), binary=task.columns.binary)
     rows = _Rows(task, versions)
     for position, entry in _entries(client, task):
         version = bytes(entry.metadata.schema_version)

@@ -36,6 +36,7 @@ from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 from spark_txn_sink.pulsar.admin import found_or_created
 from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from txnsegment import connect
 from txnsegment.pulsar import transaction
 from txnsegment.pulsar.cluster import PulsarCluster
@@ -48,8 +49,9 @@ FEW_SECONDS = 20.0
 
 
 @pytest.fixture
-def topic(pulsar_broker: PulsarBroker, client: PulsarClient) -> str:
-    """A topic with the schema of ROWS."""
+def topic(pulsar_broker: PulsarBroker, client: PulsarClient, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic with the schema of ROWS. The variable of the REST interface is set."""
+    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
     name = pulsar_broker.create(f"bad-{uuid.uuid4().hex[:8]}", 2)
     client.register(client.layout(name).active[0].name, codec_for(ROWS.schema, "avro").schema)
     return name

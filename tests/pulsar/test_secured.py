@@ -15,6 +15,7 @@ from conformance.harness.spark_start import spark_environment
 from pulsar_protocol.auth import TLS_CA, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE
 from pulsar_protocol.errors import AuthenticationFailed, NotAuthorized, Unreachable
 from pulsar_protocol.rest import Rest
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from tests.support.pulsar_secured import SUPERUSER, Secured, secured_broker, token
 from txnsegment import connect
 
@@ -60,6 +61,7 @@ def test_rows_pass_with_a_token_over_an_encrypted_connection(secured: Secured, m
     secured.broker.create("orders", 2)
     monkeypatch.setenv(TOKEN, token(SUPERUSER))
     monkeypatch.setenv(TLS_CA, str(secured.certificate.file))
+    monkeypatch.setenv(ADMIN_VARIABLE, secured.broker.admin_url)
     with connect(secured.tls_url) as cluster:
         with cluster.begin() as txn:
             txn.append("orders", pa.table({"value": [b"1", b"2"]}))

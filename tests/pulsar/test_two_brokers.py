@@ -16,6 +16,7 @@ from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.values import codec_for
 from pyspark_txnsegment import DefaultSource
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from spark_txn_source.pulsar.batch import BatchReader
 from txnsegment import connect
 
@@ -63,7 +64,8 @@ class SecondBroker(PulsarBroker):
 
 
 @pytest.fixture
-def second(pulsar_broker: PulsarBroker, tmp_path: Path) -> Iterator[SecondBroker]:
+def second(pulsar_broker: PulsarBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecondBroker]:
+    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
     with SecondBroker(tmp_path / "second", pulsar_broker) as broker:
         yield broker
 

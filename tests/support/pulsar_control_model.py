@@ -18,12 +18,11 @@ from greenlet import getcurrent, greenlet
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import ConnectionLost, broker_error
+from pulsar_protocol.errors import ConnectionLost, LogDamaged, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control import Record, Take, TakenOver, decode, encode
-from spark_txn_sink.pulsar.log_records import LogDamaged
 from spark_txn_sink.pulsar.work import Control, Work
 
 T = TypeVar("T")

@@ -33,8 +33,9 @@ from typing import Any, Final
 
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, parse_all, texts, union
 from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import LogDamaged
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome, decoded, encoded
+from spark_txn_sink.pulsar.log_records import Outcome, decoded, encoded
 
 WHOLE: Final = Row(10**18, 0, 0)
 """The end of the rows of a sealed segment that is acknowledged as a whole. No ledger has such a number."""

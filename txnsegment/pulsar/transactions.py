@@ -173,8 +173,8 @@ class PulsarTransactions:
         for segment in self._client.layout(log).segments.values():
             for _, entry in entries(self._client, segment.name, to=Segment(self._client, segment.name).cut().position):
                 for message in entry.messages():
-                    data = message.value or b"{}"
-                    sent, fields = decode(data), _fields(data)
+                    data = message.value or b""
+                    sent, fields = decode(data, log), _fields(data)
                     if not fields.get("txn"):
                         continue
                     one = found.setdefault(fields["txn"], _Known(entry.metadata.publish_time))

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import ConnectionLost, PulsarError, broker_error
+from pulsar_protocol.errors import ConnectionLost, LogDamaged, PulsarError, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.committing import Committer, NotCommitted
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Recovery, Take, encode
-from spark_txn_sink.pulsar.log_records import LogDamaged
 from spark_txn_sink.pulsar.work import Control, Work
 from tests.support.pulsar_control_model import LEDGER, PATIENCE, ModelControl, World, simulate
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import LogDamaged
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.control import (
     RUNS,
@@ -24,7 +25,6 @@ from spark_txn_sink.pulsar.control import (
     decode,
     encode,
 )
-from spark_txn_sink.pulsar.log_records import LogDamaged
 
 TOPIC = "topic://public/default/t"
 A, B, C = TxnId(0, 1), TxnId(1, 2), TxnId(0, 3)

@@ -6,8 +6,9 @@ import pytest
 
 from metadata.records.row_ranges import Row, before, rows
 from pulsar_protocol.client import TxnId
+from pulsar_protocol.errors import LogDamaged
 from pulsar_protocol.layout import Position
-from spark_txn_sink.pulsar.log_records import LogDamaged, Outcome
+from spark_txn_sink.pulsar.log_records import Outcome
 from txnsegment.pulsar.ack_records import (
     WHOLE,
     Aborted,

@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import NotAllowed, OptionError, SchemaError, TopicSealed, TxnConflict
+from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import ConnectionLost, TopicMissing
+from pulsar_protocol.errors import ConnectionLost, LogDamaged, TopicMissing
 from pulsar_protocol.key_values import KeyValues
 from pulsar_protocol.layout import Position
 from pulsar_protocol.messages import Schema
@@ -25,6 +26,7 @@ from pulsar_protocol.values import codec
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from tests.support.pulsar_clusters import topic_with
 from tests.support.pulsar_reads import messages_of, visible
+from tests.support.pulsar_topics import Topic
 from txnsegment import UncommittedTransaction, connect
 from txnsegment.cli.app import build
 from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
@@ -32,12 +34,6 @@ from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 pytestmark = pytest.mark.pulsar
 
 ROWS = pa.table({"id": pa.array([1, 2, 3, 4], pa.int64()), "who": ["ann", "bob", "cid", "ann"]})
-
-
-@pytest.fixture
-def cluster(pulsar: str) -> Iterator[PulsarCluster]:
-    with open_pulsar(pulsar, None) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -337,8 +333,95 @@ def test_what_pulsar_does_not_have_is_refused(pulsar: str) -> None:
         connect("pulsar://127.0.0.1:1")
 
 
-def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
-    pulsar_broker.create(log_name(topic), 1)
+def batch(broker: PulsarBroker, topic: str) -> list[object]:
+    """Return the ids that a batch reads now."""
+    reader = Topic(broker, PulsarClient(broker.url), topic).reader()
+    return sorted(one for task in reader.partitions() for rows in reader.read(task) for one in rows.column("id").to_pylist())
+
+
+def consumed(cluster: PulsarCluster, topic: str) -> list[object]:
+    """Return the ids that a new consumer gets now."""
+    with cluster.consumer(topic, "late", start="earliest") as consumer:
+        return sorted(one.value["id"] for one in consumer.messages(timeout=0))
+
+
+def by_transaction(cluster: PulsarCluster, topic: str) -> None:
+    with cluster.begin() as txn:
+        for start in range(4):  # four entries, in both segments
+            txn.append(topic, ROWS.slice(start, 1))
+        txn.commit()
+
+
+def by_producer(cluster: PulsarCluster, topic: str) -> None:
+    """A transaction of 2,000 rows with keys has entries in both segments."""
+    rows = pa.table({"id": pa.array(range(2_000), pa.int64()), "who": [str(number) for number in range(2_000)]})
+    with cluster.producer(topic, key="who") as producer:
+        producer.write(rows)
+
+
+@pytest.mark.parametrize("write", [by_transaction, by_producer])
+def test_a_transaction_is_read_whole_in_a_topic_that_spark_has_never_written(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker, write: Callable[[PulsarCluster, str], None]
+) -> None:
+    """The open transaction holds back the rows of one segment."""
+    with cluster.begin() as other:
+        other.append(topic, ROWS.slice(0, 1))
+        write(cluster, topic)
+        assert batch(pulsar_broker, topic) == []
+        assert consumed(cluster, topic) == []
+    assert len(batch(pulsar_broker, topic)) in (4, 2_000)
+
+
+def test_a_transaction_needs_the_rest_interface_to_create_the_log_of_a_topic(
+    cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ADMIN_VARIABLE)
+    with cluster.begin() as txn:
+        with pytest.raises(TopicMissing, match=log_name(topic)) as caught:
+            txn.append(topic, ROWS)
+        assert ADMIN_VARIABLE in caught.value.advice
+        assert txn.id is None, "nothing was sent"
+
+
+def test_a_commit_creates_a_deleted_log_again(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS)
+        cluster.topics.delete(log_name(topic))
+        txn.commit()
+    assert len(batch(pulsar_broker, topic)) == 4
+
+
+JUNK = [b"junk", b"[]", b'{"kind":"sent"}', b'{"kind":"what"}', b"null", b"", b"{}"]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_junk_in_a_log_is_an_error_that_names_the_log(junk: bytes) -> None:
+    with pytest.raises(LogDamaged, match="topic://t/n/log: ") as caught:
+        decode(junk, "topic://t/n/log")
+    assert "delete" in caught.value.advice
+
+
+def test_junk_in_the_log_of_a_topic_is_found_by_reads_and_goes_with_the_log(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
+) -> None:
+    with open_pulsar(pulsar_broker.url, None) as writer:  # its producers end with it: M1 deletes no segment that has producers
+        by_transaction(writer, topic)
+    log = log_name(topic)
+    with Producer(cluster.client, cluster.client.layout(log).active[0].name) as producer:
+        producer.send([Message(b"junk")])
+    try:
+        for read in (lambda: batch(pulsar_broker, topic), lambda: consumed(cluster, topic)):
+            with pytest.raises(LogDamaged, match=log):
+                read()
+        with pytest.raises(LogDamaged):
+            cluster.transactions.list()
+    finally:
+        cluster.topics.delete(log)
+    by_transaction(cluster, topic)
+    assert len(batch(pulsar_broker, topic)) == 8
+
+
+def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str) -> None:
     with cluster.begin() as txn:
         txn.append(topic, ROWS, key="who")
         txn.append(topic, ROWS, key="who")
