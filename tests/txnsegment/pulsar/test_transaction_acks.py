@@ -55,7 +55,7 @@ class Cursors:
 
     moved: dict[str, Position]
 
-    def __init__(self, client: object, topic: str, name: str) -> None:
+    def __init__(self, client: object, topic: str, name: str, admin_url: str | None) -> None:
         self.moved = {}
 
     def hold(self, segments: list[str]) -> None:
