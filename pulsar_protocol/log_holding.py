@@ -17,8 +17,8 @@ from pulsar_protocol.sent_log import log_name
 from pulsar_protocol.subscription import Subscription, all_but
 
 SUBSCRIPTION: Final = "txnsegment-log"
-"""It has a cursor in each segment of the log. The REST interface does not put it on the list of the log: a log with such a list has
-a controller, which the broker 5.0.0-M1 does not delete with the log.
+"""It has a cursor in each segment of the log, and is not registered: the broker 5.0.0-M1 makes a controller for a topic with a
+registered subscription, and leaves the topic damaged when it is deleted.
 """
 
 
@@ -39,7 +39,7 @@ def hold(client: PulsarClient, topic: str) -> None:
     name = log_name(topic)
     subscription = Subscription(client, name, SUBSCRIPTION, None)
     try:
-        subscription.hold([one.name for one in client.layout(name).segments.values()])
+        subscription.give_cursors([one.name for one in client.layout(name).segments.values()])
     finally:
         subscription.close()
     held.topics.add(topic)

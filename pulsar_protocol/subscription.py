@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -80,6 +80,16 @@ class Subscription:
         def once(left: float) -> None:
             if self.topic.startswith("topic://"):
                 self._register()
+
+        repeat(once, PATIENCE_SECONDS, stop=self._closed)
+        self.give_cursors(segments)
+
+    def give_cursors(self, segments: Iterable[str]) -> None:
+        """Give the subscription a cursor in each of these segments where it has none, as `hold` does, but do not register it: the
+        broker then gives it no cursors in new segments, and makes no controller for the topic.
+        """
+
+        def once(left: float) -> None:
             for segment in segments:
                 self._consumer(segment)
 

@@ -25,6 +25,7 @@ from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, decode, log_name
 from spark_txn_sink.pulsar.control import Begin, Done
 from spark_txn_sink.pulsar.control import decode as decode_control
+from spark_txn_sink.pulsar.journal import Note
 from spark_txn_sink.pulsar.log_records import naming
 from txnsegment.pulsar.topics import damaged_topics
 
@@ -174,7 +175,8 @@ class PulsarTransactions:
             for _, entry in entries(self._client, segment.name, to=Segment(self._client, segment.name).cut().position):
                 for message in entry.messages():
                     data = message.value or b""
-                    sent, fields = decode(data, log), _fields(data)
+                    sent = decode(data, log) if Note.decoded(data, log) is None else None  # a note of a journal names no rows
+                    fields = _fields(data)
                     if not fields.get("txn"):
                         continue
                     one = found.setdefault(fields["txn"], _Known(entry.metadata.publish_time))
@@ -202,7 +204,7 @@ class PulsarTransactions:
 
 
 def _fields(data: bytes) -> dict[str, Any]:
-    """Return the fields of a record that `decode` has accepted."""
+    """Return the fields of a record that `decode` or `Note.decoded` has accepted."""
     found: dict[str, Any] = json.loads(data)
     return found
 

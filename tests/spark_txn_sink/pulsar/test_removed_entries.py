@@ -103,7 +103,7 @@ class Written:
         broker.create(log_name(self.name), 1)
         self.client, self.log = client, log_segment(client, self.name)
         self.a, self.b = (one.name for one in client.layout(self.name).active)
-        subscription = Subscription(client, self.name, "rows")  # the rows must stay, as those that nobody has read yet
+        subscription = Subscription(client, self.name, "rows", None)  # the rows must stay, as those that nobody has read yet
         subscription.hold([self.a, self.b])
         subscription.close()
 

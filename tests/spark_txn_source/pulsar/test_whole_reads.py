@@ -355,8 +355,8 @@ def test_a_stream_that_starts_again_reads_the_log_of_writers_from_its_offset(pla
     place.read_until(sorted([f"t{number}-{segment}" for number in range(3) for segment in (0, 1)] + ["new-0", "new-1"]))
     seen: list[Sent | None] = []
 
-    def decoded(data: bytes) -> Sent | None:
-        seen.append(decode(data))
+    def decoded(data: bytes, log: str) -> Sent | None:
+        seen.append(decode(data, log))
         return seen[-1]
 
     monkeypatch.setattr(sent_reader, "decode", decoded)
