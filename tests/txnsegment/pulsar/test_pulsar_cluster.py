@@ -369,8 +369,9 @@ def test_junk_in_a_log_is_an_error_that_names_the_log(junk: bytes) -> None:
 
 
 def test_junk_in_the_log_of_a_topic_is_found_by_reads_and_goes_with_the_log(
-    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
     pulsar_broker.create(log_name(topic), 1)
     with open_pulsar(pulsar_broker.url, None) as writer:  # its producers end with it: M1 deletes no segment that has producers
         by_transaction(writer, topic)
