@@ -65,5 +65,5 @@ def test_a_process_that_ends_while_being_sampled_ends_no_soak(tmp_path: Path, mo
         (tmp_path / "7" / "fd").mkdir(parents=True)
         (tmp_path / "7" / "status").write_text("Name:\tpython\nState:\tX (dead)\nThreads:\t1\n")
     monkeypatch.setattr(sampling, "PROC", tmp_path)
-    monkeypatch.setattr(sampling, "processes", lambda: [Found(7, "R", 1, 5)])
+    monkeypatch.setattr(sampling, "processes", lambda: [Found(7, "R", 1, 5, 0.0)])
     assert list(sampling.sample({"program": 5}, None)) == []
