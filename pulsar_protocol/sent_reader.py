@@ -18,6 +18,7 @@ TRIES: Final = 3
 AT_ONCE: Final = 1000
 """How many records are read at a time in the search for the last `Settled`."""
 _NOTHING: Final[Mapping[str, Position]] = {}
+NONE_ENDED: Final[AbstractSet[str]] = frozenset()
 
 
 class SentLog:
@@ -123,22 +124,24 @@ class SentLog:
                 left = {name: places for name, places in sent.segments.items() if name not in names}
                 self._sent[txn] = Sent(txn, left)
 
-    def forget_to(self, start: Mapping[str, Position]) -> None:
+    def forget_to(self, start: Mapping[str, Position], ended: AbstractSet[str] = NONE_ENDED) -> None:
         """Forget the transactions that lie at or below `start` in all their segments. All later reads must begin at or above
-        `start`.
+        `start`. `ended`: segments that are read to their ends.
         """
         if self._complete_at is not None and all(start.get(name, place) >= place for name, place in self._complete_at.items()):
             self.incomplete, self._complete_at = False, None
         for txn, sent in list(self._sent.items()):
-            if _lies_within(sent, start):
+            if _lies_within(sent, start, ended):
                 self._forget(txn)
 
-    def needed_after(self, start: Mapping[str, Position]) -> dict[str, Position]:
-        """Return, for each segment of the log, the position up to which a read from `start` on needs no record."""
+    def needed_after(self, start: Mapping[str, Position], ended: AbstractSet[str] = NONE_ENDED) -> dict[str, Position]:
+        """Return, for each segment of the log, the position up to which a read from `start` on needs no record. `ended`: segments
+        that are read to their ends.
+        """
         found = dict(self._read)
         for txn, sent in self._sent.items():
             segment, place = self._places[txn]
-            if not _lies_within(sent, start):
+            if not _lies_within(sent, start, ended):
                 found[segment] = min(found[segment], Position(place.ledger, place.entry - 1))
         return found
 
@@ -223,5 +226,5 @@ class SentLog:
                 self._forget(txn)
 
 
-def _lies_within(sent: Sent, start: Mapping[str, Position]) -> bool:
-    return all(name in start and last <= start[name] for name, (_, last) in sent.segments.items())
+def _lies_within(sent: Sent, start: Mapping[str, Position], ended: AbstractSet[str]) -> bool:
+    return all(name in ended or (name in start and last <= start[name]) for name, (_, last) in sent.segments.items())

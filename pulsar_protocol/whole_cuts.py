@@ -16,10 +16,10 @@ from pulsar_protocol.whole_transactions import Child
 
 @dataclass(frozen=True)
 class Newest:
-    """How far a topic can be read now. `positions`: for all segments of the topic, the greatest cut that splits no transaction of
-    txnsegment's writers, and has entries of a child only if it has all entries of the child's parents. `ended`: the segments that
-    have ended at the start of the read (`succession`). `children`: the segments with an ancestor that has not ended at the start
-    of the read.
+    """How far a topic can be read now. `positions`: the greatest cut that splits no transaction of txnsegment's writers, and has
+    entries of a child only if it has all entries of the child's parents. It has all segments of the topic, without those that were
+    given as ended and without a start: they are read to their ends. `ended`: the segments that have ended at the start of the read
+    (`succession`). `children`: the segments with an ancestor that has not ended at the start of the read.
     """
 
     positions: Mapping[str, Position]
@@ -46,7 +46,8 @@ class WholeCuts:
         """
         hidden = self._catch_up(layout)
         ended = ended_at(layout, ended, starts, cuts)
-        positions = {one.name: starts.get(one.name, EARLIEST) for one in layout.segments.values()}
+        names = [one.name for one in layout.segments.values() if one.name in starts or one.name not in ended]
+        positions = {name: starts.get(name, EARLIEST) for name in names}
         positions |= {name: cut.position for name, cut in cuts.items()}
         born = children(layout, ended, starts, cuts)
         return Newest(self.sent.whole(hidden | positions, born), ended, born)

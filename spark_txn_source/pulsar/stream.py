@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             cuts = {one.name: self._target[one.name] for one in listed}
         whole = self._whole(offset.sent or {})
-        whole.sent.forget_to(offset.segments)
+        whole.sent.forget_to(offset.segments, offset.ended)
         known = whole.sent.incomplete
         newest = whole.newest(found, offset.segments, offset.ended, cuts)
         if whole.sent.incomplete and not known:
@@ -170,8 +170,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable) and (options.max_rows_per_trigger or options.max_bytes_per_trigger):
             firsts = {name: FirstEntry(*one) for name, one in self._places().first_after({name: at[name] for name in ends}).items()}
             ends = limited(ends, firsts, options.max_rows_per_trigger, options.max_bytes_per_trigger)
-        chosen = whole.limited(newest, at | ends)
-        sent = whole.sent.needed_after(at | chosen)
+        least = {name: place for name, place in {**at, **ends}.items() if name in newest.positions}
+        chosen = whole.limited(newest, least)
+        sent = whole.sent.needed_after(at | chosen, newest.ended)
         return replace(self._moved(found, offset, chosen, newest.ended, cuts), sent=sent).to_json()
 
     def _known_ended(self, offset: PulsarOffset) -> frozenset[str]:

@@ -91,7 +91,7 @@ def unread(client: PulsarClient, options: PulsarReadOptions, subscription: str, 
         hidden=hidden_between(state.rows, starts, ends),
         rows=rows,
         held=tuple(one.name for one in succession.unread(found, offset.ended)),
-        sent=whole.sent.needed_after(reached) if options.end == "latest" else state.sent,
+        sent=whole.sent.needed_after(reached, ended) if options.end == "latest" else state.sent,
     )
 
 

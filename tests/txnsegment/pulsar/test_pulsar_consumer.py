@@ -24,6 +24,7 @@ from pulsar_protocol.entries import Message as Row
 from pulsar_protocol.errors import ConnectionLost, TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.producer import Producer
+from pulsar_protocol.sent_log import log_name
 from pulsar_protocol.subscription import all_but
 from spark_txn_sink.pulsar.control import TakenOver
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
@@ -382,6 +383,21 @@ def test_a_consumer_that_lost_its_place_can_acknowledge_nothing(cluster: PulsarC
 
 
 # --- layouts ---
+
+
+def test_a_consumer_that_starts_again_after_a_merge_gets_new_rows(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
+) -> None:
+    """The writers' log names transactions with rows in a segment that is acknowledged as a whole, and in one that is not."""
+    pulsar_broker.create(log_name(topic), 1)
+    for turn, change in enumerate((lambda: None, lambda: pulsar_broker.split(topic, 0), lambda: pulsar_broker.merge(topic, 2, 3))):
+        change()
+        rows = range(20 * turn, 20 * turn + 20)
+        write(cluster, topic, *rows)
+        with cluster.consumer(topic, "s", start="earliest") as consumer:
+            found = taken(consumer, len(rows))
+            assert sorted(ids(found)) == [*rows]
+            consumer.ack(found)
 
 
 def test_a_split_and_a_merge_under_a_running_consumer(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:

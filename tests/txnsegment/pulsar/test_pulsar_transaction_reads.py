@@ -30,6 +30,7 @@ from pulsar_protocol.errors import TransactionEnded
 from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import has_ack_log
 from pulsar_protocol.producer import Producer
+from pulsar_protocol.sent_log import log_name
 from spark_txn_sink.pulsar.control import TakenOver
 from tests.support.pulsar_clusters import register, topic_with
 from txnsegment.pulsar import ack_log as ack_log_module
@@ -268,11 +269,16 @@ def test_an_end_bounds_what_is_read_and_acknowledged(
         txn.read(spark, source, subscription="s", endingOffsets={"segments": {first["__segment"]: "999999:0"}})
 
 
+@pytest.mark.parametrize("logged", [False, True], ids=["without a writers' log", "with a writers' log"])
 def test_a_split_and_a_merge_between_the_read_and_the_commit(
-    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar_broker: PulsarBroker
+    spark: SparkSession, cluster: PulsarCluster, topics: tuple[str, str], pulsar_broker: PulsarBroker, logged: bool
 ) -> None:
-    """The rows of the children come with the next read, and all rows come once."""
+    """The rows of the children come with the next read, and all rows come once. The log names transactions with rows in a segment
+    that is read to its end and in one that is not.
+    """
     source, target = topics
+    if logged:
+        pulsar_broker.create(log_name(source), 1)
     names = iter(range(0, 1000, 10))
     seen: list[int] = []
     for change in (lambda: pulsar_broker.split(source, 0), lambda: pulsar_broker.merge(source, 2, 3), lambda: None):
