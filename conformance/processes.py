@@ -31,7 +31,7 @@ MARK = "TXNSEGMENT_CONFORMANCE_RUN"
 """The environment variable by which the watcher finds the processes that this process started. Its value is random."""
 STOP_SECONDS = 10.0
 TICKS = os.sysconf("SC_CLK_TCK")
-"""The unit of processor times in /proc, in ticks of a second."""
+"""How many ticks a second has. Times of processors in /proc are numbers of ticks."""
 
 _WATCHER = """
 import os, shutil, signal, subprocess, sys, time

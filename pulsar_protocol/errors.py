@@ -87,7 +87,7 @@ class TopicMissing(PulsarError):
     """The topic does not exist."""
 
 
-class TopicDamaged(TopicMissing):
+class TopicDamaged(PulsarError):
     """The metadata store has only a part of a topic. The topic can neither be used, nor deleted, nor created."""
 
     @staticmethod

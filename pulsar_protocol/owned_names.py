@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.errors import TopicDamaged, TopicMissing
+from pulsar_protocol.errors import TopicMissing
 
 
 def owned_name(kind: str, owner: str, topic: str) -> str:
@@ -26,8 +26,6 @@ def has_ack_log(client: PulsarClient, topic: str, subscription: str) -> bool:
     """Return whether a subscription has a log of acknowledgements: a consumer or a transaction has acknowledged its rows."""
     try:
         client.layout(ack_log_name(topic, subscription))
-    except TopicDamaged:
-        raise
     except TopicMissing:
         return False
     return True

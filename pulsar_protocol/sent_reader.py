@@ -8,7 +8,7 @@ from typing import Final
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
-from pulsar_protocol.errors import RecordsGone, TimedOut, TopicDamaged, TopicMissing
+from pulsar_protocol.errors import RecordsGone, TimedOut, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
 from pulsar_protocol.sent_log import Sent, Settled, decode, log_name
@@ -73,8 +73,6 @@ class SentLog:
     def _read_log(self, *, from_settled: bool) -> None:
         try:
             layout = self._client.layout(log_name(self._topic))
-        except TopicDamaged:
-            raise
         except TopicMissing:
             return
         for one in sorted(layout.segments.values(), key=lambda one: -one.id):

@@ -98,9 +98,14 @@ class Subscription:
     def _register(self) -> None:
         if self._registered is not None and self._registered.alive:
             return
-        if self._registering is not None:
-            """It was put on the list before."""
-        elif (url := self._admin_url) is not None:
+        if self._registering is None:
+            self._put_on_list()
+        if self._registering is None or self._registering.closed:
+            self._registering = self._client.another()
+        self._registered = Consumer.registered(self._registering.channel(), self.topic, self.name, name=self._consumer_name)
+
+    def _put_on_list(self) -> None:
+        if (url := self._admin_url) is not None:
             patiently(lambda: put_on_list(Rest(url), self.topic, self.name), self._closed)
         else:
             log.warning(
@@ -111,9 +116,6 @@ class Subscription:
                 self.topic,
                 ADMIN_VARIABLE,
             )
-        if self._registering is None or self._registering.closed:
-            self._registering = self._client.another()
-        self._registered = Consumer.registered(self._registering.channel(), self.topic, self.name, name=self._consumer_name)
 
     def _consumer(self, segment: str) -> Consumer:
         """Return the consumer of a segment. If the broker closed it, for example because the segment moves, open another one."""

@@ -13,7 +13,6 @@ from pulsar_protocol.errors import (
     NotAuthorized,
     OlderModel,
     PulsarError,
-    TopicDamaged,
     TopicMissing,
 )
 from pulsar_protocol.layout import Layout
@@ -36,7 +35,7 @@ def found_or_created(
     """
     try:
         return client.layout(topic)
-    except (OlderModel, TopicDamaged):
+    except OlderModel:
         raise
     except TopicMissing as error:
         if admin_url is None:
@@ -59,7 +58,7 @@ def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
     """
 
     def missing(error: PulsarError) -> bool:
-        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel | TopicDamaged)
+        return isinstance(error, TopicMissing) and not isinstance(error, OlderModel)
 
     return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import TopicDamaged, TopicMissing
+from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.log_holding import hold
 from pulsar_protocol.sent_log import Sent, log_segment, record_sent
@@ -61,8 +61,6 @@ def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic]) -> 
             continue
         try:
             log = log_segment(client, one.name)
-        except TopicDamaged:
-            raise
         except TopicMissing:
             if one.logged is not None:
                 raise

@@ -31,7 +31,7 @@ def list_transactions(
         return
     columns = ["ID", "STATE", "APPLICATION", "TOPIC", "VERSION", "CREATED"]
     rows: list[list[object]] = [[t.id, t.state, t.app, t.topic, t.version, moment(t.created_ms)] for t in found]
-    if not cluster.url.startswith("pulsar"):  # Pulsar tells neither the end of a transaction nor a log number
+    if any(t.finalized_ms is not None or t.commit is not None for t in found):  # Pulsar tells neither of the two
         columns += ["ENDED", "LOG NUMBER"]
         rows = [[*row, moment(t.finalized_ms), t.commit] for row, t in zip(rows, found, strict=True)]
     show_table(columns, rows, empty="There are no transactions." if state is None else f"No transaction is {state.upper()}.")

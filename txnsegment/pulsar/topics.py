@@ -100,10 +100,9 @@ class PulsarTopics:
             )
         try:
             self._client.layout(str(topic_name(name)))
-        except (OlderModel, TopicDamaged):
-            raise
-        except TopicMissing:
-            """This is the usual case."""
+        except TopicMissing as error:
+            if isinstance(error, OlderModel):
+                raise
         return self._changed(name, "PUT", f"?numInitialSegments={segments}")
 
     def split(self, name: str, segment: int) -> TopicDescription:
