@@ -11,6 +11,7 @@ segment of its topics. The writer appends its events to the file `--file`, and e
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from conformance.history.format import Commit, Start, Told, Written
 from conformance.jobs import given
 from conformance.scenarios.history import now
 from pulsar_protocol.layout import RING, ring_place
+from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from txnsegment.pulsar.cluster import open_pulsar
 
 SEGMENTS, KEYS_OF_SEGMENT, ROWS_OF_KEY = 4, 2, 3
@@ -106,6 +108,7 @@ def main() -> None:
         options = {"serviceUrl": words.url, "adminUrl": words.admin, "keyColumn": "key", "entryRows": "4"}
         written = write_by_the_sink(options, topics, words.name, notes)
     else:
+        os.environ[ADMIN_VARIABLE] = words.admin  # the first append to a topic creates the writers' log by it
         written = write_by_connect(words.url, topics, words.name, notes)
     for _ in written:
         if stop.exists():

@@ -95,6 +95,13 @@ class _Logs:
         self._segments.pop(topic, None)
 
 
+def make_log(client: PulsarClient, topic: str, admin_url: str | None) -> None:
+    """Create the writers' log of a topic, if this process knows of none. Raises TopicMissing if there is none and `admin_url` is
+    None.
+    """
+    client.kept(_Logs, _Logs).segment(topic, admin_url)
+
+
 def opened(client: PulsarClient, topic: str, admin_url: str | None, txn: TxnId, unique: str, app: str | None = None) -> Opened:
     """Write the record of the opening of a transaction into the writers' log of the topic, and return where it is. Raises the
     errors of the broker.

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.layout import Position
 from pulsar_protocol.log_holding import hold
-from pulsar_protocol.sent_log import Sent, log_segment, record_sent
+from pulsar_protocol.sent_log import Sent, log_name, record_sent
+from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
 from spark_txn_sink.pulsar.journal import Places, journal_name
 from spark_txn_sink.pulsar.settling import settle
@@ -48,25 +48,21 @@ class Topic:
     logged: Position | None = None
 
 
-def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic]) -> dict[str, Opened]:
-    """Record where the rows are, so that Spark's reads see all of a topic's rows or none. The caller then commits. Return the
-    records that were written, by topic, for `settle_all`.
-
-    A topic that Spark has never written has no log for such records. Each of its segments then shows the transaction's rows at a
-    time of its own. Raises the broker's error.
+def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic], admin_url: str | None) -> dict[str, Opened]:
+    """Record where the rows are, so that reads have all of the transaction's rows in a topic or none. The caller then commits.
+    Return the records that were written, by topic, for `settle_all`. `admin_url`: the REST interface, which creates a writers' log
+    that does not exist. Raises TopicMissing without it, or the broker's error.
     """
+
+    def record(topic: str, sent: Sent) -> Opened:
+        log = found_or_created(client, log_name(topic), admin_url, 1).active[0].name
+        when_created(lambda: hold(client, topic))
+        return Opened(txn, log, when_created(lambda: record_sent(client, log, sent)))
+
     found: dict[str, Opened] = {}
     for one in topics:
-        if not one.segments:
-            continue
-        try:
-            log = log_segment(client, one.name)
-        except TopicMissing:
-            if one.logged is not None:
-                raise
-            continue
-        hold(client, one.name)
-        found[one.name] = Opened(txn, log, record_sent(client, log, Sent(txn, one.segments)))
+        if one.segments:
+            found[one.name] = record(one.name, Sent(txn, one.segments))
     return found
 
 

@@ -22,7 +22,7 @@ from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values
 from spark_txn_sink.pulsar import committing
-from spark_txn_sink.pulsar.attempts import Opened
+from spark_txn_sink.pulsar.attempts import Opened, make_log
 from spark_txn_sink.pulsar.journal import merged
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
@@ -48,10 +48,11 @@ class PulsarTransaction:
             consumer.ack(message, txn=txn)
             txn.commit()
 
-    `append` sends the rows at once, and nobody reads them before the commit. If `append` raises after it has read the topic's
-    layout and schema, the transaction is aborted. Before that it has sent nothing, and the transaction stays open. The end of the
-    block aborts a transaction that is not committed, and warns (UncommittedTransaction) if it has rows or acknowledgements and the
-    block has not raised. If it is still open after its timeout, the broker aborts it.
+    `append` sends the rows at once, and nobody reads them before the commit. The first `append` to a topic creates the topic's
+    writers' log, in which the commit records where the rows are. If `append` raises after that, the transaction is aborted. Before
+    that it has sent nothing, and the transaction stays open. The end of the block aborts a transaction that is not committed, and
+    warns (UncommittedTransaction) if it has rows or acknowledgements and the block has not raised. If it is still open after its
+    timeout, the broker aborts it.
     """
 
     def __init__(
@@ -104,14 +105,16 @@ class PulsarTransaction:
         A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
         remaining rows go to its children.
 
-        Raises TopicMissing, SchemaError, SchemaRefused (by the broker), MessageTooLarge (a row above 256 MB), UnknownVersion (if
-        there are keys and the routing of the broker's version is not known), TopicSealed (a segment was split or merged, and it is
-        unknown whether it has the last entry that was sent to it: run the transaction again), TxnConflict (the transaction has
-        timed out), OptionError (the transaction has ended, or the schema has the keys in its rows and `key` is given).
+        Raises TopicMissing (also if no REST interface is known to create the topic's writers' log), SchemaError, SchemaRefused (by
+        the broker), MessageTooLarge (a row above 256 MB), UnknownVersion (there are keys, and the routing of the broker's version
+        is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last entry that was sent to
+        it: run the transaction again), TxnConflict (timed out), OptionError (the transaction has ended, or the schema has the keys
+        in its rows and `key` is given).
         """
         self._check_takes("append")
         name = str(topic_name(topic))
         layout, values = self._client.layout(name), values_of(self._client, name)
+        make_log(self._client, name, self._application.admin_url)
         self._appending += 1
         try:
             given = batches_of(batches)
@@ -253,7 +256,7 @@ class PulsarTransaction:
                     return False
             else:
                 self._participants.prepare(txn)
-                recorded |= record_places(self._client, txn, topics)
+                recorded |= record_places(self._client, txn, topics, self._application.admin_url)
         except OutcomeUnknown:
             raise
         except BaseException as error:
@@ -288,7 +291,9 @@ class PulsarTransaction:
             self._participants.prepare(txn)
             self._commit_sent = True
             try:
-                return version.finish(lambda: recorded.update(record_places(self._client, txn, topics)))
+                return version.finish(
+                    lambda: recorded.update(record_places(self._client, txn, topics, self._application.admin_url))
+                )
             except committing.NotCommitted as error:
                 if isinstance(error.__cause__, TransactionEnded):
                     raise self._ended_early(error.__cause__, checked=True) from error

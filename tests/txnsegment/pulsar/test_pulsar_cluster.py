@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -34,12 +34,6 @@ from txnsegment.pulsar.cluster import PulsarCluster, open_pulsar
 pytestmark = pytest.mark.pulsar
 
 ROWS = pa.table({"id": pa.array([1, 2, 3, 4], pa.int64()), "who": ["ann", "bob", "cid", "ann"]})
-
-
-@pytest.fixture
-def cluster(pulsar: str) -> Iterator[PulsarCluster]:
-    with open_pulsar(pulsar, None) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -358,6 +352,46 @@ def by_transaction(cluster: PulsarCluster, topic: str) -> None:
         txn.commit()
 
 
+def by_producer(cluster: PulsarCluster, topic: str) -> None:
+    """A transaction of 2,000 rows with keys has entries in both segments."""
+    rows = pa.table({"id": pa.array(range(2_000), pa.int64()), "who": [str(number) for number in range(2_000)]})
+    with cluster.producer(topic, key="who") as producer:
+        producer.write(rows)
+
+
+@pytest.mark.parametrize("write", [by_transaction, by_producer])
+def test_a_transaction_is_read_whole_in_a_topic_that_spark_has_never_written(
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker, write: Callable[[PulsarCluster, str], None]
+) -> None:
+    """The open transaction holds back the rows of one segment."""
+    with cluster.begin() as other:
+        other.append(topic, ROWS.slice(0, 1))
+        write(cluster, topic)
+        assert batch(pulsar_broker, topic) == []
+        assert consumed(cluster, topic) == []
+        other.abort()
+    assert len(batch(pulsar_broker, topic)) in (4, 2_000)
+
+
+def test_a_transaction_needs_the_rest_interface_to_create_the_log_of_a_topic(
+    cluster: PulsarCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ADMIN_VARIABLE)
+    with cluster.begin() as txn:
+        with pytest.raises(TopicMissing, match=log_name(topic)) as caught:
+            txn.append(topic, ROWS)
+        assert ADMIN_VARIABLE in caught.value.advice
+        assert txn.id is None, "nothing was sent"
+
+
+def test_a_commit_creates_a_deleted_log_again(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, ROWS)
+        cluster.topics.delete(log_name(topic))
+        txn.commit()
+    assert len(batch(pulsar_broker, topic)) == 4
+
+
 JUNK = [b"junk", b"[]", b'{"kind":"sent"}', b'{"kind":"what"}', b"null", b"", b"{}"]
 
 
@@ -369,10 +403,8 @@ def test_junk_in_a_log_is_an_error_that_names_the_log(junk: bytes) -> None:
 
 
 def test_junk_in_the_log_of_a_topic_is_found_by_reads_and_goes_with_the_log(
-    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch
+    cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker
 ) -> None:
-    monkeypatch.setenv(ADMIN_VARIABLE, pulsar_broker.admin_url)
-    pulsar_broker.create(log_name(topic), 1)
     with open_pulsar(pulsar_broker.url, None) as writer:  # its producers end with it: M1 deletes no segment that has producers
         by_transaction(writer, topic)
     log = log_name(topic)
@@ -390,8 +422,7 @@ def test_junk_in_the_log_of_a_topic_is_found_by_reads_and_goes_with_the_log(
     assert len(batch(pulsar_broker, topic)) == 8
 
 
-def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str, pulsar_broker: PulsarBroker) -> None:
-    pulsar_broker.create(log_name(topic), 1)
+def test_a_commit_records_where_its_rows_are(cluster: PulsarCluster, topic: str) -> None:
     with cluster.begin() as txn:
         txn.append(topic, ROWS, key="who")
         txn.append(topic, ROWS, key="who")
