@@ -75,7 +75,7 @@ class System:
 
 
 class Txnsegment(System):
-    """With its records in SQLite, or in ZooKeeper."""
+    """txnsegment, with its records in SQLite or, if the cell has a ZooKeeper server, there."""
 
     @cached_property
     def url(self) -> str:
@@ -86,9 +86,6 @@ class Txnsegment(System):
         url = f"zk://{self.servers['zookeeper']}/peers"
         connect(url, ledgers=f"file://{self.root}/ledgers").close()
         return url
-
-    def prepare(self, table: str) -> None:
-        """Nothing: the first write creates the topic."""
 
     def options(self, *, keyed: bool) -> dict[str, str]:
         return {"serviceUrl": self.url} | ({"keyColumn": "k", "segments": str(PARTS)} if keyed else {})

@@ -189,7 +189,7 @@ def test_each_writer_holds_the_log_before_it_commits(broker: PulsarBroker, clien
         options = {"serviceUrl": broker.url, "adminUrl": broker.admin_url, "topic": topic.name}
         BatchWriter(options, StructType([StructField("value", BinaryType())]), overwrite=False).__getstate__()
     else:
-        record_places(client, TxnId(1, 1), [Rows(topic.name, {topic.a: (Position(1, 0), Position(1, 0))})])
+        record_places(client, TxnId(1, 1), [Rows(topic.name, {topic.a: (Position(1, 0), Position(1, 0))})], broker.admin_url)
     topic.fill_log(12)
     broker_removes(broker, client)
     assert topic.kept_from().ledger == first.ledger
