@@ -35,8 +35,8 @@ def register_first(client: PulsarClient, topic: str, segment: str, schema: Schem
 
 
 def _doubt(client: PulsarClient, topic: str) -> SchemaError | None:
-    """Return an error if an entry of the topic names a version of a schema, or if this is unknown. None: no entry does. This reads
-    all entries of the topic.
+    """Read all entries of the topic. Return an error if one of them names a version of a schema, or if the newest ones cannot be
+    read, because their transaction is open or aborted. Return None if no entry names a version.
     """
     for one in client.layout(topic).segments.values():
         cut = Segment(client, one.name).cut(sealed=not one.active)

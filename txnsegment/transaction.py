@@ -292,10 +292,10 @@ class Transaction:
         return found
 
     def abort(self) -> None:
-        """Give the transaction up. If a commit was tried and raised, this call aborts the header that the commit left OPEN. A
-        commit that took effect stays.
+        """Give the transaction up. If `commit` raised an error, this call aborts a header that is still OPEN. If the commit took
+        effect in spite of its error, the rows stay, and this call raises nothing.
 
-        Idempotent. Raises TxnConflict after a successful commit.
+        Idempotent. Raises TxnConflict if `commit` returned without an error.
         """
         if self._committed is not None:
             raise TxnConflict(

@@ -281,8 +281,8 @@ def _move(cluster: Cluster, history: Resumed, who: str, source: str, target: str
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
     """Run the party of a stream: read one micro-batch after the other, until the file `reading` is gone and no rows are left.
-    Record each micro-batch, and at the end a plan without new rows. By then all topics have migrated, so the start and the end of
-    the plan are numbers in the cluster's log.
+    Record a `Poll` for each micro-batch. At the end, record a `Plan` with equal start and end, since nothing more is to be read. By
+    then all topics have migrated, so one number in the cluster's log says how far the stream has read.
     """
     history, asked = scene.history(who), 0.0
 

@@ -105,8 +105,8 @@ def application_at(number: int, before: Application, after: Application, written
     if current is not None and current.version > version:
         said = told(current.txn_id)
         counts = said.counts(number)
-        # If this transaction did not commit, another attempt may have committed the version. Then `written` must have the
-        # registration of the other attempt.
+        # Only a transaction that committed shows that its version was committed. If another attempt committed the version, the loop
+        # below has to find the registration of that attempt in `written`.
         known |= {current.version} if said.has_committed else set()
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")

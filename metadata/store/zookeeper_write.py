@@ -91,7 +91,9 @@ class _Plan:
             step.add(transaction)
 
     def gives(self, record: Callable[[Any], Record | None]) -> None:
-        """Declare that the function `record` makes the record of a write from the result of the last planned step."""
+        """Call after a step is planned. When the multi has run, `record` gets the result of this step, and returns the record that
+        the write returns (None: the record was deleted).
+        """
         self.results.append((len(self.steps) - 1, record))
 
 

@@ -106,7 +106,7 @@ def leave_open(cluster: Cluster) -> list[str]:
     def dies(*_: object) -> None:
         raise Died
 
-    cluster.client.coordinator._decide = dies  # type: ignore[method-assign]
+    cluster.client.coordinator._decide = dies  # type: ignore[method-assign, assignment]
     with suppress(Died):
         txn.commit()
     return [txn.id]
@@ -115,7 +115,7 @@ def leave_open(cluster: Cluster) -> list[str]:
 def shown(cluster: Cluster) -> dict[str, list[Any]]:
     """Return all committed rows by topic, in a form that JSON can store."""
     found = {topic: [dict(row) for row in committed_rows(cluster.client, topic, 100_000).rows] for topic in TOPICS}
-    return json.loads(json.dumps(found, default=str, sort_keys=True))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(found, default=str, sort_keys=True))
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

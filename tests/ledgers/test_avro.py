@@ -285,7 +285,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused(kind: Any, value: Any, word
 )
 def test_bad_bytes_name_their_row(kind: Any, data: bytes | None, words: list[str]) -> None:
     codec = Codec(parse(of(kind)))
-    value = Decimal(1) if isinstance(kind, dict) and kind.get("logicalType") == "decimal" else 1
+    value: Any = Decimal(1) if isinstance(kind, dict) and kind.get("logicalType") == "decimal" else 1
     value = {"string": "x"}.get(kind, value) if isinstance(kind, str) else "A" if "symbols" in kind else value
     (good,) = written(of(kind), [{"x": value}])
     with pytest.raises(ValueFormatError) as caught:

@@ -31,7 +31,7 @@ def of(kind: Any, **more: Any) -> dict[str, Any]:
 
 def decoded(kind: Any, data: bytes) -> list[Any]:
     found = Codec(parse(of(kind))).decode(pa.array([data]), lambda row: f"Row {row} of topic://a/b/c")
-    return found.column("x").to_pylist()  # type: ignore[no-any-return]
+    return found.column("x").to_pylist()
 
 
 ENUM = {"type": "enum", "name": "e", "symbols": ["A", "B", "C"]}
@@ -117,7 +117,7 @@ def twins(levels: int) -> dict[str, Any]:
     for level in range(levels):
         inner = kind if level == 0 else f"t{level - 1}"
         kind = {"type": "record", "name": f"t{level}", "fields": [{"name": "a", "type": kind}, {"name": "b", "type": inner}]}
-    return kind  # type: ignore[no-any-return]
+    return kind
 
 
 def nested(levels: int, wrap: Callable[[Any, int], Any]) -> dict[str, Any]:

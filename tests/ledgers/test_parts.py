@@ -63,7 +63,7 @@ def write(storage: LedgerStorage, rows: pa.Table, *, batch: int = 100, **options
     names = itertools.count()
     writer = PartWriter(
         storage, "t/s", rows.schema, 3, staging_id="stage-1", name_source=lambda: f"p{id(rows)}-{next(names)}", **options
-    )  # type: ignore[arg-type]
+    )
     for piece in rows.to_batches(max_chunksize=batch):
         writer.write(piece)
     part = writer.close()
@@ -72,7 +72,7 @@ def write(storage: LedgerStorage, rows: pa.Table, *, batch: int = 100, **options
 
 
 def read(storage: LedgerStorage, part: Part, **options: object) -> pa.Table:
-    return pa.Table.from_batches([found.batch for found in read_part(storage, part, **options)])  # type: ignore[arg-type]
+    return pa.Table.from_batches([found.batch for found in read_part(storage, part, **options)])
 
 
 @given(

@@ -128,7 +128,7 @@ def test_two_programs_that_read_one_subscription_move_each_row_once(
         over.set()
         for one in programs:
             one.join()
-    for one in failures:
+    for one in failures:  # type: ignore[assignment]
         raise one
     move(spark, cluster, topics)
     assert counted(spark, cluster, topics[1]) == Counter(range(5 * COUNT))

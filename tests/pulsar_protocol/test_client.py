@@ -231,7 +231,7 @@ def test_a_registration_of_a_schema_is_repeated(broker: FakeBroker) -> None:
     broker.on("lookup_topic", found(broker))
     broker.on("get_or_create_schema", hang_up, answer("get_or_create_schema_response", schema_version=b"v"))
     with client(broker) as made:
-        assert made.register(TOPIC, None) == b"v"  # type: ignore[arg-type]
+        assert made.register(TOPIC, None) == b"v"
     assert broker.count("get_or_create_schema") == 2
 
 
@@ -422,7 +422,7 @@ def test_close_ends_requests_that_wait_for_an_answer(broker: FakeBroker) -> None
         broker.wait("partition_metadata")
         broker.wait("scalable_topic_lookup")
         made.close()
-        assert [type(one.exception(PATIENCE)) for one in asked] == [ConnectionLost, ConnectionLost]
+        assert [type(one.exception(PATIENCE)) for one in asked] == [ConnectionLost, ConnectionLost]  # type: ignore[attr-defined]
     assert broker.count("partition_metadata") == 1
 
 

@@ -353,7 +353,7 @@ def test_the_schema_of_columns_is_the_one_that_java_derives() -> None:
     assert {one.key: one.value for one in made.schema.properties}["__alwaysAllowNull"] == "true"
     rows = pa.RecordBatch.from_pylist([{"name": "x", "at": None, "inner": {"a": 1}}], made.columns)
     for kind in ("avro", "json"):
-        again = codec(codec_for(columns, kind, "Row").schema)  # type: ignore[arg-type]
+        again = codec(codec_for(columns, kind, "Row").schema)
         assert again.decode(again.encode(rows)).equals(rows)
 
 
@@ -475,7 +475,7 @@ def test_pairs_of_records_come_back(data: st.DataObject, separated: bool) -> Non
         made.columns, fields=list(made.schema), mask=pa.array([value is None for _, value in rows], pa.bool_())
     )
     key_column = (
-        KeyValues(of_values.__class__(parse(kinds[0])), of_values, separated=True).decode([None] * len(rows), keys).column(0)
+        KeyValues(of_values.__class__(parse(kinds[0])), of_values, separated=True).decode([None] * len(rows), keys).column(0)  # type: ignore[call-arg]
     )
     batch = pa.RecordBatch.from_arrays([key_column, struct], schema=of.columns)
     assert again.decode(of.encode(batch), of.keys_of(batch)).equals(batch)

@@ -59,7 +59,7 @@ COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timest
 
 @pytest.mark.parametrize("kind", ["avro", "json"])
 def test_a_record_schema_is_registered_and_rows_come_back(client: PulsarClient, topic: str, kind: str) -> None:
-    values = codec_for(COLUMNS, kind)  # type: ignore[arg-type]
+    values = codec_for(COLUMNS, kind)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2, None], "name": ["a", None, "c"], "at": [5, 6, None]}, values.columns)
     write(client, topic, values, rows)
     kept = client.schema(topic)
@@ -122,5 +122,5 @@ def test_primitive_schemas_are_registered_and_rows_come_back(client: PulsarClien
         given = [1_000_000, None]
     rows = pa.RecordBatch.from_arrays([pa.array(given, values.columns.field(0).type)], ["value"])
     write(client, topic, values, rows)
-    assert client.schema(topic).type == kind  # type: ignore[union-attr]
+    assert client.schema(topic).type == kind
     assert read(client, topic) == rows.to_pylist()

@@ -38,7 +38,7 @@ def test_a_worker_that_has_written_skips_imported_modules_in_its_garbage_collect
         yield pa.record_batch({"count": pa.array([count], pa.int64())})
 
     here.write(here.spark.range(8, numPartitions=1))
-    found = here.spark.range(64, numPartitions=32).mapInArrow(skipped, "count long").collect()  # type: ignore[arg-type]
+    found = here.spark.range(64, numPartitions=32).mapInArrow(skipped, "count long").collect()
     assert max(row["count"] for row in found) > 10_000  # Spark gives tasks to all idle workers in turn; one of them has written
 
 

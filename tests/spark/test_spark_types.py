@@ -49,7 +49,7 @@ def batches(df: DataFrame) -> list[pa.RecordBatch]:
                 out.write_batch(batch)
             yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()])], names=["ipc"])
 
-    rows = df.mapInArrow(pack, "ipc binary").collect()  # type: ignore[arg-type]
+    rows = df.mapInArrow(pack, "ipc binary").collect()
     return [batch for row in rows for batch in pa.ipc.open_stream(bytes(row[0]))]
 
 
@@ -66,7 +66,7 @@ def unpack(spark: SparkSession, found: list[pa.RecordBatch], schema: StructType)
             continue
         yield from pa.ipc.open_stream(base64.b64decode(text))
 
-    return spark.range(0, 1, 1, 1).mapInArrow(give, schema)  # type: ignore[arg-type]
+    return spark.range(0, 1, 1, 1).mapInArrow(give, schema)
 
 
 def staged(folder: Path, struct: StructType, found: list[pa.RecordBatch]) -> tuple[LedgerStorage, Part]:
@@ -100,7 +100,7 @@ def test_every_type_comes_back_both_ways(spark: SparkSession, tmp_path: Path, zo
         expected = [str(row) for row in df.collect()]
         native = spark.read.schema(struct).parquet(storage.spark_uri(part.path))
         assert sorted(str(row) for row in native.collect()) == sorted(expected)
-        assert storage.relative(native.select("_metadata.file_path").first()[0]) == part.path  # type: ignore[index]
+        assert storage.relative(native.select("_metadata.file_path").first()[0]) == part.path
         schema = arrow_schema(struct)
         found = [conform(entry.batch, schema) for entry in read_part(storage, part)]
         assert all(batch.schema.equals(schema) for batch in found)
@@ -108,7 +108,7 @@ def test_every_type_comes_back_both_ways(spark: SparkSession, tmp_path: Path, zo
         assert sorted(str(row) for row in unpack(spark, found, struct).collect()) == sorted(expected)
     finally:
         for key, value in before.items():
-            spark.conf.set(key, value)  # type: ignore[arg-type]
+            spark.conf.set(key, value)
 
 
 def test_a_part_of_an_older_schema_reads_the_same_both_ways(spark: SparkSession, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_each_starting_offset_selects_its_rows(here: Deployment) -> None:
         here_reader = reader(here, **options)
         start = here_reader.initialOffset()
         end = here_reader.latestOffset(start, ReadAllAvailable())
-        assert sum(p.rows for t in here_reader.partitions(start, end) for p in t.pieces) == rows  # type: ignore[attr-defined]
+        assert sum(p.rows for t in here_reader.partitions(start, end) for p in t.pieces) == rows
     with pytest.raises(OffsetOutOfRange, match="lies beyond the log"):
         reader(here, startingOffsets='{"log": 4711}').initialOffset()
 
@@ -163,7 +163,7 @@ def test_a_replay_is_the_same_after_folding_and_forgetting(here: Deployment) -> 
     one = reader(here)
 
     def planned() -> list[tuple[str, int, str]]:
-        return [(p.segment, p.ledger, p.part.path) for t in one.partitions(start, end) for p in t.pieces]  # type: ignore[attr-defined]
+        return [(p.segment, p.ledger, p.part.path) for t in one.partitions(start, end) for p in t.pieces]
 
     first = planned()
     assert {ledger for _, ledger, _ in first} == set(log[2:8])
@@ -172,7 +172,7 @@ def test_a_replay_is_the_same_after_folding_and_forgetting(here: Deployment) -> 
     ten(here, first=100)
     here.cluster.client.sweeper.sweep()
     assert planned() == first
-    assert [(p.segment, p.ledger, p.part.path) for t in reader(here).partitions(start, end) for p in t.pieces] == first  # type: ignore[attr-defined]
+    assert [(p.segment, p.ledger, p.part.path) for t in reader(here).partitions(start, end) for p in t.pieces] == first
     with pytest.raises(OffsetOutOfRange):
         one.partitions(start, {"log": 10**6, "read": ["topic://public/default/t"]})
 
@@ -298,7 +298,7 @@ def test_a_deleted_topic(here: Deployment) -> None:
         one.latestOffset(start, ReadAllAvailable())
     here.append("log-b", numbers([1000]))
     end = many.latestOffset(offset, ReadAllAvailable())
-    assert sum(p.rows for t in many.partitions(offset, end) for p in t.pieces) == 1  # type: ignore[attr-defined]
+    assert sum(p.rows for t in many.partitions(offset, end) for p in t.pieces) == 1
 
 
 # --- schemas that change ------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_parts_have_the_age_that_their_tasks_report(cluster: Cluster) -> None:
 def test_a_task_that_does_not_report_is_an_error(cluster: Cluster) -> None:
     made = write(cluster)
     with pytest.raises(TxnConflict, match="A task did not report what it staged"):
-        made.commit([made.run()[0], None])  # type: ignore[list-item]
+        made.commit([made.run()[0], None])
     assert rows(cluster) == 0
 
 

@@ -73,7 +73,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def logged(offset: dict[str, Any]) -> dict[str, Any]:
     """Return the offset as Spark reads it from the checkpoint."""
-    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(offset))
 
 
 def starts(site: Site) -> dict[str, dict[str, str]]:

@@ -72,7 +72,7 @@ def test_each_block_of_a_compacted_file_lists_all_of_its_entries() -> None:
     marks = Marks(np.array(starts, dtype=np.int64), numbers, numbers, numbers, pa.nulls(4, pa.string()))
     part = CompactedPart("f/c.parquet", 14, 100, 0, (14,), 0, 0, 100, (14,))
     piece = Piece("segment://public/default/t/0000-ffff-0", 1, 0, 1, None, part, 0, 0, marks=marks)
-    found = {block: {entry[0] for entry in entries} for _, block, entries in _blocks(piece, 4)}  # type: ignore[misc,attr-defined]
+    found = {block: {entry[0] for entry in entries} for _, block, entries in _blocks(piece, 4)}  # type: ignore[attr-defined]
     ends = dict(zip(starts, [*starts[1:], 14], strict=True))
     for row in range(14):
         (start,) = [s for s, e in ends.items() if s <= row < e]
@@ -86,7 +86,7 @@ def test_a_batch_may_start_at_its_end() -> None:
     given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
     start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
     read = ReadOptions.parse({**given, "startingOffsets": start, "endingOffsets": end}, streaming=False)
-    assert Position(3, 0) in [place for _, place in read.end.positions]  # type: ignore[union-attr]
+    assert Position(3, 0) in [place for _, place in read.end.positions]
     with pytest.raises(OffsetOutOfRange, match="after endingOffsets"):
         ReadOptions.parse({**given, "startingOffsets": end, "endingOffsets": start}, streaming=False)
 

@@ -44,7 +44,7 @@ class Stream:
 
 
 def logged(offset: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(offset))
 
 
 def write(cluster: Cluster, topic: str, *values: int) -> None:

@@ -54,7 +54,7 @@ class Query:
 
     @property
     def at(self) -> dict[str, Any]:
-        return json.loads(self.engine.offsets[-1])  # type: ignore[no-any-return]
+        return json.loads(self.engine.offsets[-1])
 
 
 def make(cluster: Cluster, *topics: str, subscription: str | None = "s") -> None:

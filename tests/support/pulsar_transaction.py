@@ -43,7 +43,7 @@ def main(url: str, admin: str, version: int, place: str, topics: list[str]) -> N
 
     os.environ["TXNSEGMENT_PULSAR_ADMIN_URL"] = admin
     Dying.place = place
-    ending.ControlTopic = Dying  # type: ignore[misc]
+    ending.ControlTopic = Dying
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     with connect(url) as cluster, cluster.transaction(app="killed", version=version) as txn:

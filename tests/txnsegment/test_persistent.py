@@ -286,7 +286,7 @@ def test_a_commit_wakes_an_idle_consumer(topics: Cluster, consumer: Consumer) ->
         asleep.set()
         return plain(30)  # only an event ends this wait
 
-    consumer._woken.wait = waiting  # type: ignore[method-assign]
+    consumer._woken.wait = waiting  # type: ignore[method-assign, assignment]
     thread = threading.Thread(target=lambda: found.append(next(iter(consumer.messages()))), daemon=True)
     thread.start()
     assert asleep.wait(10)

@@ -194,7 +194,7 @@ def test_a_producer_keeps_to_its_limit_of_waiting_rows(cluster: Cluster) -> None
     assert numbers(cluster) == [1, 2, 3]
     for wrong in (0, True, 1.5):
         with pytest.raises(OptionError, match="max_waiting"):
-            cluster.producer("t", max_waiting=wrong)  # type: ignore[arg-type]
+            cluster.producer("t", max_waiting=wrong)
 
 
 def test_columns_that_only_later_rows_have_are_written(cluster: Cluster) -> None:

@@ -146,7 +146,7 @@ def test_bad_subscription_names_are_refused(cluster: Cluster, bad: str) -> None:
 def test_bad_start_positions_are_refused(cluster: Cluster, bad: object) -> None:
     cluster.topics.create("t", schema="n bigint")
     with pytest.raises(OptionError, match="no place in the log"):
-        cluster.subscriptions.create("t", "s", start=bad)  # type: ignore[arg-type]
+        cluster.subscriptions.create("t", "s", start=bad)
 
 
 def test_subscription_names_take_every_printable_character(cluster: Cluster) -> None:

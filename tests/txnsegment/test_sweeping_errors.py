@@ -188,7 +188,7 @@ def two(cluster: Cluster) -> Cluster:
     for topic in ("a", "b"):
         cluster.topics.create(topic, schema="n bigint")
         write(cluster, topic, 1)
-    cluster.client.coordinator.background.close()  # this call ends the background sweeping of the commits
+    cluster.client.coordinator.background.close()  # type: ignore[attr-defined]  # no background sweeping of the commits
     return cluster
 
 

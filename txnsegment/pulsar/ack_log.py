@@ -231,7 +231,9 @@ class AckLog:
         self._state = after(self._state, record)
 
     def _take(self) -> None:
-        """Become the only producer, read the log up to the own `take`, and abort what earlier consumers have left."""
+        """Become the only producer by appending a record `Take`. Read the log up to this record, and abort the transactions that
+        earlier consumers left open.
+        """
         self._state = None
         until, deadline = self._own(), self._clock.now() + PATIENCE_SECONDS
         resolver = Resolver(

@@ -303,7 +303,7 @@ def _wrong(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], 
 
 
 def _fails_in_the_product(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
-    return real(None, end_of_log)  # type: ignore[arg-type]
+    return real(None, end_of_log)
 
 
 def test_an_error_of_the_replacement_itself_is_no_catch(monkeypatch: pytest.MonkeyPatch) -> None:

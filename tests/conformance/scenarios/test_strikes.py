@@ -130,7 +130,7 @@ def test_a_partial_line_counts_as_no_work_and_is_dropped_by_the_next_writer(tmp_
     assert scene.done("writer") == 1
     assert file.read_text().endswith('"committed"'), "a reader does not change the file"
     with Resumed(file, Start(9, "writer")) as again:
-        assert again.before[1:] == [told]
+        assert again.before[1:] == [told]  # type: ignore[attr-defined]
         again.add(told)
     assert scene.done("writer") == 2
 

@@ -119,7 +119,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
         expect = None if kind == "get" else draw(st.sampled_from([ANY, ABSENT, state.version, state.version, state.version + 1]))
         lost = kind != "get" and draw(st.integers(0, 9)) == 0
         value = f"v{n}" if kind == "put" else None
-        asked = Operation(f"a{n % 3}", "/k", kind, began, math.inf, "unknown", expect, value)  # type: ignore[arg-type]
+        asked = Operation(f"a{n % 3}", "/k", kind, began, math.inf, "unknown", expect, value)
         if lost:
             done = after(state, asked) if draw(st.booleans()) else None
             history.append(asked)

@@ -540,7 +540,7 @@ def test_a_sweep_running_during_a_restore_deletes_none_of_its_files(
     url, backup, clock = superseded
     again, seen = f"file://{tmp_path}/again", orphans_module._seen
 
-    def meanwhile(cluster: metadata_cluster.Cluster, notes: list[str], now_ms: int) -> dict[str, int]:
+    def meanwhile(cluster: metadata_cluster.Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
         restore(backup, again)
         return seen(cluster, notes, now_ms)
 

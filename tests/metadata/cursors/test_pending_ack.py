@@ -624,7 +624,9 @@ def test_the_end_of_a_transaction_is_an_event_of_what_it_wrote_and_of_what_it_ac
         )
         bench.party().coordinator.abort(txn)
     found = {
-        key.path[:-21] for key, record in bench.state.records.items() if "-events/" in key.path and txn.encode() in record.value
+        key.path[:-21]
+        for key, record in bench.state.records.items()
+        if "-events/" in key.path and txn.encode() in record.value  # type: ignore[operator]
     }
     (written,) = work.parts
     assert found == {paths.segment_events(written).path, paths.subscription_events(first, SUB).path}

@@ -180,7 +180,7 @@ class Life:
         for found in rows.values():
             assert len(found) == len(set(found)), f"twice: {found}"
             assert not self.refused & set(found)
-        for name, told in self.committed.items():
+        for name, told in self.committed.items():  # type: ignore[assignment]
             assert not told or any(name in found for found in rows.values()), name
         assert all(any(name in found for found in rows.values()) for name, told in self.plain.items() if told)
         cursor = bench.instream().coordinator.acks.read([S])[S]

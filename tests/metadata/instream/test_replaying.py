@@ -48,7 +48,7 @@ def test_a_reader_during_another_threads_fold_waits_and_does_not_fold_again() ->
     came = threading.Event()
     cluster = replace(Bench(topics=PERSISTENT).instream().cluster, lock=lambda: Lock(came))
     # The bench's own observer would read the `kind` of each entry, which these entries do not have. This observer does nothing.
-    cluster.store.observer = Observer()
+    cluster.store.observer = Observer()  # type: ignore[attr-defined]
     log = ManagedLog(cluster.store, paths.log(T), Identified)
     for name in ("a", "b"):
         log.append(Identified(id=name))

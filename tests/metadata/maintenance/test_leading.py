@@ -104,7 +104,7 @@ def test_one_of_many_concurrent_candidates_leads(url: str) -> None:
     with ExitStack() as stack:
         several = [stack.enter_context(candidate(url)) for _ in range(6)]
         answers = list[bool]()
-        threads = [threading.Thread(target=lambda one=one: answers.append(one.leads())) for one in several]  # type: ignore[misc]
+        threads = [threading.Thread(target=lambda one=one: answers.append(one.leads())) for one in several]
         for thread in threads:
             thread.start()
         for thread in threads:

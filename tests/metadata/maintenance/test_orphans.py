@@ -138,7 +138,7 @@ def test_a_slow_orphan_sweep_spares_parts_committed_meanwhile() -> None:
             bench.clock.now += bench.settings.orphan_age_ms + 1
 
         def sweep(slept: object = slept, bench: Bench = bench, k: int = k) -> None:
-            delete_orphans(bench.party(At(k, meanwhile=slept)).cluster)  # type: ignore[arg-type]
+            delete_orphans(bench.party(At(k, meanwhile=slept)).cluster)
 
         try:
             bench.party(At(4, meanwhile=sweep, kinds=("write",))).coordinator.commit(work)

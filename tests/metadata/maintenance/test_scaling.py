@@ -149,7 +149,7 @@ def active(bench: Bench) -> list[int]:
 
 
 def scaler(bench: Bench, gate: object = None) -> Autoscaler:
-    party = bench.party() if gate is None else bench.party(gate)  # type: ignore[arg-type]
+    party = bench.party() if gate is None else bench.party(gate)
     return Autoscaler(party.cluster, party.buffer)
 
 

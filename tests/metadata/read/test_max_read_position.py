@@ -41,7 +41,7 @@ def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
         return Fate.GO
 
     folded: list[bool] = []
-    reader.cluster.store.gate = fold_beyond
+    reader.cluster.store.gate = fold_beyond  # type: ignore[attr-defined]
     after = reader.buffer.read(selection)
     assert folded
     assert after.cut < after.segments[0].folded_to

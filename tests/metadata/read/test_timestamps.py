@@ -36,7 +36,7 @@ def test_the_publish_time_of_a_trimmed_row_is_the_latest_over_all_segments() -> 
 
     def seen(*segments: list[tuple[int, int]]) -> list[tuple[int, int]]:
         views = [SimpleNamespace(published=lambda after, through, found=found: found) for found in segments]
-        return list(Reading.published(SimpleNamespace(segments=views, _whole=lambda: ()), 0, 9))  # type: ignore[arg-type]
+        return list(Reading.published(SimpleNamespace(segments=views, _whole=lambda: ()), 0, 9))
 
     assert seen([(1, 500), (2, 200)], [(2, 200), (3, 200)]) == [(1, 500), (2, 200), (3, 200)]
     trimmed = seen([(2, 500)], [(2, 200), (3, 200)])
@@ -345,7 +345,7 @@ class Writer:
             case [record, number]:
                 decision, commit = (State.ABORTED, None) if self.aborts else (State.COMMITTED, number)
                 try:
-                    ending.end(self.mine.cluster.store, record, decision, now_ms=now, commit=commit)  # type: ignore[arg-type]
+                    ending.end(self.mine.cluster.store, record, decision, now_ms=now, commit=commit)
                 except (TxnConflict, BadVersion):  # a reader or the deadline ended the transaction first
                     assert self.bench.headers()
                 self.state = []

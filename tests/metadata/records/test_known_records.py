@@ -65,7 +65,7 @@ def test_a_damaged_record_is_refused_each_time() -> None:
             TcSequence.from_bytes(b'{"next":-1}')
 
 
-@pytest.mark.parametrize("kind", sorted(record_types(), key=lambda kind: kind.__qualname__), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sorted(record_types(), key=str), ids=lambda kind: kind.__name__)
 def test_a_record_has_no_mutable_value_but_dicts(kind: type[JsonRecord]) -> None:
     """The dicts of a record, and of a record in it, are copied for each reader. Their values are immutable."""
     assert kind.model_config["frozen"]

@@ -77,7 +77,7 @@ def test_a_view_on_a_lagging_server_shows_acknowledged_writes(ensemble: ZooKeepe
             wait_until_sent(behind, {"MultiGet": 2, "GetChildren": 2})
         finally:
             server.resume()
-        assert [each.result() for each in asked] == [record, made, [appended.key.path]]
+        assert [each.result() for each in asked] == [record, made, [appended.key.path]]  # type: ignore[attr-defined]
         assert connection(behind) == before, "the session left the follower, so the follower did not answer as a lagging server"
 
 
@@ -117,7 +117,7 @@ def put_until_known(store: ZooKeeperStore, record: object) -> object:
     """Write until the outcome is known. After a lost reply, read the record, as callers must."""
     while True:
         try:
-            return store.put(A, b"2", expect=record)  # type: ignore[arg-type]
+            return store.put(A, b"2", expect=record)
         except UnknownOutcome:
             found = store.view().get(A)
             if found != record:

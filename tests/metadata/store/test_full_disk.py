@@ -101,7 +101,7 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
                 self.writes = sql == "BEGIN IMMEDIATE"
             if sql == "COMMIT" and self.writes and disk.free() < 8_192:
                 raise failed(sqlite3.SQLITE_FULL)
-            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+            return super().execute(sql, *parameters)
 
     def failed(code: int) -> sqlite3.OperationalError:
         error = sqlite3.OperationalError("planted")

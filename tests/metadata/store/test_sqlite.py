@@ -137,7 +137,7 @@ class TestCommitErrors:
                     error = sqlite3.OperationalError("planted")
                     error.sqlite_errorcode = code
                     raise error
-                return super().execute(sql, *parameters)  # type: ignore[arg-type]
+                return super().execute(sql, *parameters)
 
         store.database.close()
         monkeypatch.setattr(sqlite_database, "_Connection", Failing)
@@ -179,7 +179,7 @@ class TestCommitErrors:
                     error = sqlite3.OperationalError("planted")
                     error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 4 << 8
                     raise error
-                return super().execute(sql, *parameters)  # type: ignore[arg-type]
+                return super().execute(sql, *parameters)
 
         with SqliteStore(str(tmp_path)) as store:
             store.database.close()
@@ -353,7 +353,7 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
         armed = False
 
         def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
-            cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]
+            cursor = super().execute(sql, *arguments)
             if self.armed and sql == after:
                 raise KeyboardInterrupt
             return cursor
@@ -395,7 +395,7 @@ class TestWatches:
         class Stepped(sqlite_database._Connection):
             def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
                 self.step("before", sql)
-                cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]
+                cursor = super().execute(sql, *arguments)
                 self.step("after", sql)
                 return cursor
 
@@ -447,7 +447,7 @@ class TestWatches:
         last = threading.Event()
 
         def change() -> None:
-            watches.extend(store.watch(A, lambda n=n: woken.append(n)) for n in range(3))  # type: ignore[misc]
+            watches.extend(store.watch(A, lambda n=n: woken.append(n)) for n in range(3))
             store.watch(A, last.set)
             other.put(A, b"x")
 

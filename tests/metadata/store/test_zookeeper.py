@@ -144,7 +144,7 @@ class TestSessions:
         if child == 0:
             try:
                 store.put(A, b"child", expect=0)
-                code = 0 if store.view().get(A).value == b"child" else 2  # type: ignore[union-attr]
+                code = 0 if store.view().get(A).value == b"child" else 2
                 store.close()
                 os._exit(code)
             except BaseException:

@@ -389,13 +389,13 @@ def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
 
     def older_listing_ends() -> None:
         """Finish the listing of the other thread, which read the keys before version 2 was committed."""
-        party.buffer.log.list(_Older(party.cluster.store.view(), 1))  # type: ignore[arg-type]
+        party.buffer.log.list(_Older(party.cluster.store.view(), 1))
 
     coordinator.commit(bench.work(2))
     view = party.cluster.store.view()
     party.buffer.log.list(view)
     coordinator.commit(bench.work(3))
-    seen = party.buffer.log.list(_Then(view, older_listing_ends))  # type: ignore[arg-type]
+    seen = party.buffer.log.list(_Then(view, older_listing_ends))
     assert [e.number for e in seen.entries] == [1, 2, 3]
     assert seen.end == 3
 
@@ -457,7 +457,7 @@ def test_a_store_without_a_clock_leaves_no_transaction_open() -> None:
         bench = Bench()
         party, work = bench.party(), bench.work(1)
         clock = _Silent(bench.clock, k)
-        party.cluster.store.clock = clock
+        party.cluster.store.clock = clock  # type: ignore[attr-defined]
         try:
             party.coordinator.commit(work)
         except Unavailable:

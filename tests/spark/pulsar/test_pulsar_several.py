@@ -55,7 +55,7 @@ class Group:
         given = self.options(**more)
         reader = batch_reader(given, DefaultSource(given).schema())
         batches = [batch for one in reader.partitions() for batch in reader.read(one)]
-        return [row for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+        return [row for batch in batches for row in batch.to_pylist()]
 
     def rows(self, **more: str) -> list[int]:
         return [int(row["value"]) for row in self.read(**more)]

@@ -94,7 +94,7 @@ def test_ledgers_of_one_entry_are_deleted_when_the_next_one_is_read(plain: Topic
         place = plain.send(plain.name, [number])
         assert place.entry == 0
         assert query.batch() == [number]
-        until(lambda place=place: trim(plain) == place.ledger, 20)  # type: ignore[misc]
+        until(lambda place=place: trim(plain) == place.ledger, 20)
     query.reader.stop()
 
 

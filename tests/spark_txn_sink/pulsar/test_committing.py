@@ -111,7 +111,7 @@ class CheckpointFirst(Committer):
 class TrustsItself(Committer):
     """Counts a transaction as committed although the reply to its end was lost."""
 
-    def _end(self, work: Work, found_done: Callable[[], bool]) -> None:
+    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
         try:
             self._control.end(work.txn, commit=True)
         except ConnectionLost:

@@ -53,7 +53,7 @@ def test_a_failure_after_the_commit_is_logged(caplog: pytest.LogCaptureFixture, 
     monkeypatch.setattr(settling, "settled", lost)
     monkeypatch.setattr(settling, "log_segment", lambda *_: "log")
     with caplog.at_level(logging.WARNING):
-        settle(object(), "topic://a/b/c", Opened(TxnId(1, 1), "log", Position(7, 0)), Position(7, EVERY))  # type: ignore[arg-type]
+        settle(object(), "topic://a/b/c", Opened(TxnId(1, 1), "log", Position(7, 0)), Position(7, EVERY))
     assert "the write is committed, but what is settled was not recorded: The broker is away." in caplog.text
 
 

@@ -141,7 +141,7 @@ class World:
                 self.change(LOG, [self.active(LOG)[0]], 2)
             case "settle" if self.is_moving and rng.random() < 0.5:
                 self.is_moving = False
-                self.append(self.active(LOG)[0], None, encode(settled(self, TOPIC)))  # type: ignore[arg-type]
+                self.append(self.active(LOG)[0], None, encode(settled(self, TOPIC)))
                 self.is_moving = True
 
     def active(self, topic: str) -> list[Line]:

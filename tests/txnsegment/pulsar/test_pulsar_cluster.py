@@ -52,7 +52,7 @@ def rows(cluster: PulsarCluster, topic: str) -> list[dict[str, object]]:
     return found
 
 
-def by_id(found: list[dict[str, object]]) -> list[object]:
+def by_id(found: list[dict[str, object]]) -> list[str]:
     return sorted(str(one["id"]) for one in found)
 
 

@@ -39,7 +39,7 @@ def run(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Run:
         found = CliRunner().invoke(build(), [*words, "--service-url", pulsar_broker.url])
         assert found.exit_code == code, found.output
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
-        return found
+        return found  # type: ignore[return-value]
 
     return call
 

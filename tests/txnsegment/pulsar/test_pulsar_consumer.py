@@ -340,10 +340,10 @@ def test_a_commit_with_an_unknown_outcome_is_resolved(
 
     def lost(txn: object, *, commit: bool) -> None:
         if commit and carried_out:
-            real(txn, commit=True)  # type: ignore[arg-type]
+            real(txn, commit=True)
         if commit:
             raise ConnectionLost("The connection broke.")
-        real(txn, commit=False)  # type: ignore[arg-type]
+        real(txn, commit=False)
 
     with cluster.consumer(topic, "s", start="earliest") as consumer:
         last = taken(consumer)[-1]

@@ -83,7 +83,7 @@ def test_two_programs_that_commit_one_version_of_a_new_application_at_once(clust
             def commit(cluster: PulsarCluster, app: str = f"{topic}-{number}", version: int = mine) -> str:
                 return "skipped" if filled(cluster, topic, app, version).commit().skipped else "committed"
 
-            found = at_once(*[lambda one=one: commit(one) for one in clusters])  # type: ignore[misc]
+            found = at_once(*[lambda one=one: commit(one) for one in clusters])
             assert found in (["Fenced", "committed"], ["committed", "skipped"])
             expected.append(mine)
     assert written(clusters[0], topic) == sorted(expected)

@@ -131,7 +131,7 @@ def test_nothing_fits_on_a_full_disk(mounts: bool, tmp_path: Path, monkeypatch: 
         for full in (True, False):
             child = subprocess.Popen([sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             if full:
-                with disk.full(lambda pid=child.pid: [pid]):  # type: ignore[misc]
+                with disk.full(lambda pid=child.pid: [pid]):
                     answer = child.communicate("\n")[0]
                 assert int(answer) in (errno.ENOSPC, errno.EFBIG)
             else:
