@@ -21,9 +21,11 @@ _FAILOVER: Final = 2
 _LATEST: Final = 0
 _EARLIEST: Final = 1
 _CUMULATIVE: Final = 1
-UNKNOWN_SECONDS: Final = 10.0
+REFUSED_SECONDS: Final = 10.0
 _UNKNOWN_ERROR: Final = 0
 """Pulsar's code for an exception in the broker that has no code of its own."""
+_PASSING: Final = (_UNKNOWN_ERROR, 6)
+"""The codes of refusals that pass: UnknownError and ServiceNotReady."""
 
 
 class Consumer:
@@ -60,15 +62,16 @@ class Consumer:
         """Open a subscription that the broker forgets when it is closed. It begins at the entry `at`. `else_earliest`: whether it
         begins with the first entry of the topic if there is no entry at or after `at`.
 
-        If the broker answers UnknownError, the subscription is opened again, for up to `UNKNOWN_SECONDS`. The broker 5.0.0-M1 gives
-        this answer if the ledger of a segment has no first position (seen after restarts, in segments that were split or merged).
+        If the broker answers UnknownError or ServiceNotReady, the subscription is opened again, for up to `REFUSED_SECONDS`. The
+        broker 5.0.0-M1 answers UnknownError if the ledger of a segment has no first position (seen after restarts, in segments that
+        were split or merged), and ServiceNotReady while it seals a segment.
         """
         place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
 
         def opened(left: float) -> Consumer:
             return Consumer(channel, topic, f"txnsegment-{uuid.uuid4().hex}", durable=False, sub_type=_EXCLUSIVE, **place)
 
-        return repeat(opened, UNKNOWN_SECONDS, stop=threading.Event(), when=lambda error: error.code == _UNKNOWN_ERROR)
+        return repeat(opened, REFUSED_SECONDS, stop=threading.Event(), when=lambda error: error.code in _PASSING)
 
     @property
     def alive(self) -> bool:

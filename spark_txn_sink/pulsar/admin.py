@@ -63,8 +63,11 @@ def when_created(call: Callable[[], T], pauses: Pauses = growing) -> T:
     return repeat(lambda _: call(), CREATING_SECONDS, pauses=pauses, stop=threading.Event(), when=missing)
 
 
-def _check_namespace(interface: Rest, namespace: str) -> None:
-    """Raise Refused if a namespace does not exist. The broker 5.0.0-M1 creates a topic there, and refuses its rows afterwards."""
+def check_namespace(interface: Rest, topic: str) -> None:
+    """Raise Refused if the namespace of a topic does not exist. The broker 5.0.0-M1 creates a topic there, and refuses its rows
+    afterwards.
+    """
+    namespace = topic.removeprefix("topic://").rpartition("/")[0]
     try:
         interface.ask("GET", f"/admin/v2/namespaces/{namespace}")
     except (NotAuthorized, AuthenticationFailed):
@@ -80,7 +83,7 @@ def _check_namespace(interface: Rest, namespace: str) -> None:
 def create(admin_url: str, topic: str, segments: int) -> None:
     """Create a scalable topic, if there is none. Raises Refused for a namespace that does not exist, or another PulsarError."""
     interface = Rest(admin_url)
-    _check_namespace(interface, topic.removeprefix("topic://").rpartition("/")[0])
+    check_namespace(interface, topic)
     try:
         interface.ask("PUT", f"/admin/v2/scalable/{topic.removeprefix('topic://')}?numInitialSegments={segments}")
     except Refused as error:

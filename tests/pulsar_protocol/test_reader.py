@@ -87,9 +87,12 @@ def test_a_subscription_that_the_broker_refuses_is_its_error(broker: FakeBroker,
     assert broker.count("close_consumer") == 0
 
 
-def test_a_read_is_opened_again_after_an_error_without_a_code(broker: FakeBroker, client: PulsarClient) -> None:
-    """The broker 5.0.0-M1 answers with such an error (code 0) if the ledger of a segment has no first position."""
-    broker.on("subscribe", refuse(0, ""), refuse(0, ""), answer("success"))
+@pytest.mark.parametrize("code", [0, 6])
+def test_a_read_is_opened_again_while_a_segment_is_sealed(broker: FakeBroker, client: PulsarClient, code: int) -> None:
+    """The broker 5.0.0-M1 answers with ServiceNotReady (6) while it seals a segment, and with an UnknownError (0) if the ledger of
+    the segment has no first position.
+    """
+    broker.on("subscribe", refuse(code, ""), refuse(code, ""), answer("success"))
     broker.on("flow", deliver(0))
     broker.on("close_consumer", answer("success"))
     assert [place.entry for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 0))] == [0]

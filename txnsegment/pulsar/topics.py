@@ -19,6 +19,7 @@ from pulsar_protocol.errors import OlderModel, TopicDamaged, TopicMissing
 from pulsar_protocol.rest import NOT_EMPTY, Refused, path_of
 from pulsar_protocol.retries import repeat
 from pulsar_protocol.values import codec
+from spark_txn_sink.pulsar.admin import check_namespace
 from txnsegment.pulsar.refused import refusal, rest
 from txnsegment.topics import SegmentDescription, TopicDescription
 
@@ -90,7 +91,7 @@ class PulsarTopics:
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: object = None) -> TopicDescription:
         """Create a topic. Raises OptionError if `key` or `schema` is given, or if the URL of the REST interface is not set. Raises
         OlderModel if a `persistent://` topic has the name: readers of the bare name would no longer find it. Raises TopicDamaged,
-        Refused if the topic exists, or another error of the REST interface.
+        Refused if the topic exists or its namespace does not, or another error of the REST interface.
         """
         if key is not None or schema is not None:
             raise OptionError(
@@ -98,8 +99,10 @@ class PulsarTopics:
                 advice="Leave them out. The first write, with or without Spark, registers the schema of its columns. Each write "
                 "names its key: the option keyColumn of Spark, the argument key of append and producer.",
             )
+        full = str(topic_name(name))
+        check_namespace(rest("The creation of a topic"), full)
         try:
-            self._client.layout(str(topic_name(name)))
+            self._client.layout(full)
         except TopicMissing as error:
             if isinstance(error, OlderModel):
                 raise

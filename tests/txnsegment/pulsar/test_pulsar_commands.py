@@ -123,6 +123,10 @@ def test_a_topic_of_the_older_model_is_read_by_its_name(run: Run, pulsar: str, n
     assert "of the older model" in run("topics", "create", name, code=1).stderr
 
 
+def test_a_topic_is_not_created_in_a_namespace_that_does_not_exist(run: Run, name: str) -> None:
+    assert "so no topic is created in it" in run("topics", "create", f"topic://public/{name}/t", code=1).stderr
+
+
 @pytest.mark.parametrize("kind", ["topic", "persistent"])
 def test_subscriptions(run: Run, pulsar: str, name: str, kind: str) -> None:
     topic = f"{kind}://public/default/{name}"
