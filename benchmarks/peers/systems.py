@@ -205,6 +205,9 @@ class Kafka(System):
             "kafka.isolation.level": "read_committed",
             "kafka.max.poll.records": "10000",
             "kafka.max.partition.fetch.bytes": str(8 << 20),
+            # After each poll Spark asks for the offsets of the partition. A broker answers a connection's requests one after the
+            # other, and the next fetch is before this one: it waits for rows, 500 ms by default.
+            "kafka.fetch.max.wait.ms": "10",
         }
         return reader.format("kafka").options(**options)
 

@@ -96,6 +96,7 @@ def delay(cell: Cell) -> Result:
             _raise_failure(query)
             time.sleep(0.05)
     query.stop()
+    triggers = [one["durationMs"] for one in query.recentProgress if one["numInputRows"]]
     returned = json.loads(out.read_text())
     out.unlink()
     if len(arrived) != count:
@@ -109,6 +110,7 @@ def delay(cell: Cell) -> Result:
         "processor": round(timed.processor / count, 4),
         "delays": took,
         "commits": spread(returned["milliseconds"][WARM:]),
+        "steps": {name: statistics.median(one.get(name, 0) for one in triggers) for name in triggers[-1]},
     }
 
 
