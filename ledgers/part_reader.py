@@ -242,7 +242,9 @@ def _leaf_count(kind: pa.DataType) -> int:
 
 def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the columns in the schema's order and without the file's metadata."""
+    names = batch.schema.names
+    if names == schema.names:
+        return batch.replace_schema_metadata(None)
     if not len(schema):
         return batch.select([])
-    names = batch.schema.names
     return pa.RecordBatch.from_arrays([batch.column(names.index(name)) for name in schema.names], schema=schema)
