@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledgers.block_sums import BadBlock, CheckedInput, read_sums
 from ledgers.errors import CorruptPart, MissingFile
 from ledgers.footer import Footer, NotParquet, read_footer
 from ledgers.io_errors import explain, number_of
@@ -62,9 +63,9 @@ def _entries(
     *,
     headers: bool,
 ) -> Iterator[EntryBatch]:
-    """Yield rows as `read_part` does. `headers`: also check the page headers of each entry before it is read. On an object store
-    this costs a round trip for each page. Object stores have checksums of whole files. So only `verify_part` checks the page
-    headers of files on object stores.
+    """Yield rows as `read_part` does. `headers`: if the part has no checksums of blocks, check the page headers of each entry
+    before it is read. On an object store this costs a round trip for each page. Object stores have checksums of whole files. So
+    only `verify_part` checks the page headers of files on object stores.
     """
     with _checked(storage, part, where) as (stream, file):
         stored = file.schema_arrow
@@ -155,14 +156,16 @@ def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
 
 
 @contextmanager
-def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[pa.NativeFile, pq.ParquetFile]]:
-    """Open a part and check that its length, footer CRC, rows and entries match its registration."""
+def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[pa.NativeFile | None, pq.ParquetFile]]:
+    """Open a part and check that its length, footer CRC, rows and entries match its registration. Yield the file, and the stream
+    whose page headers are still to be checked (None: all bytes are checked as they are read).
+    """
     try:
         with storage.open_input(part.path) as stream:
             yield _open(storage, stream, part, where)
     except MissingFile as error:
         raise _missing(storage, part, where) from error
-    except (NotParquet, BadPage) as error:
+    except (NotParquet, BadBlock, BadPage) as error:
         raise _corrupt(storage, part, where, str(error)) from error
     except (pa.ArrowException, ValueError, OverflowError) as error:  # numbers and names that pyarrow cannot convert to Python
         raise _corrupt(storage, part, where, str(error)) from error
@@ -172,7 +175,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
         raise explain(error, "read", f"{storage.uri}/{part.path}") from error
 
 
-def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile, pq.ParquetFile]:
+def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile | None, pq.ParquetFile]:
     footer = read_footer(stream)
     other = _difference(footer, part)
     if other is not None:
@@ -183,7 +186,11 @@ def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str)
     if found != groups or metadata.num_rows != (sum(groups) if isinstance(part, CompactedPart) else part.rows):
         raise _corrupt(storage, part, where, f"its entries have {found} rows instead of {groups}")
     source = stream if footer.whole is None else pa.BufferReader(footer.whole)
-    return source, pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+    end = footer.file_bytes - len(footer.tail)
+    sums = read_sums(metadata, end)
+    if sums is None:
+        return source, pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+    return None, pq.ParquetFile(pa.PythonFile(CheckedInput(source, sums, end), mode="r"), metadata=metadata, pre_buffer=False)
 
 
 def _difference(footer: Footer, part: Part) -> str | None:
@@ -235,7 +242,9 @@ def _leaf_count(kind: pa.DataType) -> int:
 
 def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the columns in the schema's order and without the file's metadata."""
+    names = batch.schema.names
+    if names == schema.names:
+        return batch.replace_schema_metadata(None)
     if not len(schema):
         return batch.select([])
-    names = batch.schema.names
     return pa.RecordBatch.from_arrays([batch.column(names.index(name)) for name in schema.names], schema=schema)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ledgers.block_sums import KEY, SummedOutput
 from ledgers.errors import SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explained
@@ -76,6 +77,7 @@ class PartWriter:
         self._rows = 0
         self._entries: list[int] = []
         self._output: Output | None = None
+        self._summed: SummedOutput | None = None
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -114,8 +116,9 @@ class PartWriter:
 
     def _open(self) -> None:
         self._output = self._storage.open_output(self._path)
+        self._summed = SummedOutput(self._output.stream)
         self._parquet = pq.ParquetWriter(
-            self._output.stream,
+            pa.PythonFile(self._summed, mode="w"),
             self._schema,
             compression=self._compression,
             use_dictionary=_repeating(self._gathered),
@@ -127,9 +130,10 @@ class PartWriter:
         """Publish the file and return its Part. If there are no rows, publish nothing and return None."""
         try:
             self._close_entry()
-            if self._parquet is None or self._output is None:
+            if self._parquet is None or self._output is None or self._summed is None:
                 return None
             with explained("write", self._path):
+                self._parquet.add_key_value_metadata({KEY: self._summed.sums()})
                 self._parquet.close()
             self._output.publish()
         except BaseException:

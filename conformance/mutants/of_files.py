@@ -41,7 +41,17 @@ def part_checksum_unchecked(real: Real, footer: Footer, part: Part) -> Any:
 
 @fault(
     "8.5",
-    "On local disks, each page header is checked before rows of the page are returned.",
+    "Each block that is read is compared with its checksum in the footer.",
+    at="ledgers.block_sums:read_sums",
+    by=f"{_PARTS}::test_every_changed_byte_of_a_part_is_noticed",
+)
+def blocks_unchecked(real: Real, metadata: Any, end: int) -> None:
+    return None
+
+
+@fault(
+    "8.5",
+    "On local disks, each page header of a part without checksums of blocks is checked before rows of the page are returned.",
     at="ledgers.part_reader:_entries",
     within="ledgers.part_reader:read_part",
     by=f"{_PARTS}::test_a_level_encoding_that_changed_is_noticed",

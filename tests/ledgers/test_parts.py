@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledgers import part_reader
+from ledgers.block_sums import BLOCK, KEY, BadBlock, read_sums
 from ledgers.errors import CorruptPart, SchemaError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.model import Part
@@ -199,14 +202,14 @@ def test_a_missing_shorter_longer_or_replaced_part_is_refused(storage: LedgerSto
             check_part(storage, wrong_part)
 
 
-@pytest.mark.parametrize("compression", ["zstd", "none"])
-def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path: Path, compression: str) -> None:
-    """Each byte of a small part is changed. The read raises CorruptPart or returns the right rows, since readers ignore some bytes
-    of page headers (statistics).
-    """
-    whole = table(60).select(["id", "text", "a", "took"])
-    part = write(storage, whole, entry_rows=30, compression=compression)
-    file = tmp_path / part.path
+@pytest.fixture
+def without_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let parts be read as those that have no checksums of blocks (txnsegment before 2026-11-27)."""
+    monkeypatch.setattr(part_reader, "read_sums", lambda metadata, end: None)
+
+
+def harmless_changes(storage: LedgerStorage, file: Path, part: Part, whole: pa.Table) -> int:
+    """Change each byte of a part. Return how often a read returned the right rows. All other reads raised CorruptPart."""
     data = file.read_bytes()
     r = random.Random(5)
     harmless = 0
@@ -219,12 +222,60 @@ def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path:
         except CorruptPart:
             continue
         harmless += 1
-    assert harmless < len(data) / 4
+    return harmless
 
 
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_every_changed_byte_of_a_part_is_noticed(storage: LedgerStorage, tmp_path: Path, compression: str) -> None:
+    whole = table(60).select(["id", "text", "a", "took"])
+    part = write(storage, whole, entry_rows=30, compression=compression)
+    assert harmless_changes(storage, tmp_path / part.path, part, whole) == 0
+
+
+def test_every_block_of_a_large_part_is_checked(storage: LedgerStorage, tmp_path: Path) -> None:
+    """The part has some 60 blocks in two entries. One byte of each block is changed, then all rows are read."""
+    values = random.Random(1)
+    whole = pa.table({"a": [values.randbytes(1000) for _ in range(2000)], "b": [values.randbytes(1000) for _ in range(2000)]})
+    part = write(storage, whole, entry_rows=1000)
+    file = tmp_path / part.path
+    data = file.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    assert read(storage, part).equals(whole)
+    for begin in range(0, len(data) - footer, BLOCK):
+        at = values.randrange(max(begin, 4), min(begin + BLOCK, len(data) - footer))
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(CorruptPart, match=f"the bytes {begin} to [0-9]+ do not have their checksum"):
+            read(storage, part)
+
+
+def test_checksums_that_do_not_fit_the_file_are_refused(tmp_path: Path) -> None:
+    def metadata(sums: bytes) -> pq.FileMetaData:
+        pq.write_table(pa.table({"a": [1]}).replace_schema_metadata({KEY: sums}), tmp_path / "file")
+        return pq.read_metadata(tmp_path / "file")
+
+    assert read_sums(metadata(b"AQAAAAIAAAA="), BLOCK + 1) is not None
+    with pytest.raises(BadBlock, match="2 checksums for 65536 bytes"):
+        read_sums(metadata(b"AQAAAAIAAAA="), BLOCK)
+    for text in (b"AQAAA", b"AQA="):
+        with pytest.raises(ValueError):
+            read_sums(metadata(text), BLOCK)
+
+
+@pytest.mark.usefixtures("without_sums")
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path: Path, compression: str) -> None:
+    """Each byte of a small part without checksums of blocks is changed. The read raises CorruptPart or returns the right rows,
+    since readers ignore some bytes of page headers (statistics).
+    """
+    whole = table(60).select(["id", "text", "a", "took"])
+    part = write(storage, whole, entry_rows=30, compression=compression)
+    assert harmless_changes(storage, tmp_path / part.path, part, whole) < part.bytes / 4
+
+
+@pytest.mark.usefixtures("without_sums")
 def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_path: Path) -> None:
-    """A page header gets the level encoding BIT_PACKED (8) instead of RLE (6). The read raises CorruptPart. If it decoded the
-    levels as BIT_PACKED, it would return nulls in other rows.
+    """A page header of a part without checksums of blocks gets the level encoding BIT_PACKED (8) instead of RLE (6). The read
+    raises CorruptPart. If it decoded the levels as BIT_PACKED, it would return nulls in other rows.
     """
     whole = table(60).select(["a.b"])
     part = write(storage, whole)

@@ -22,6 +22,9 @@ def storage(tmp_path: Path) -> LedgerStorage:
 
 
 def _limit_files() -> None:
+    """Let the process write no more than 1,000 bytes to a file. It needs -B, since Python stores a compiled module whose write was
+    cut short.
+    """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
@@ -37,7 +40,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_file(storage: LedgerStorage) -> N
             print(error)
     """
     done = subprocess.run(
-        [sys.executable, "-c", code, storage.uri], preexec_fn=_limit_files, capture_output=True, text=True, check=True
+        [sys.executable, "-B", "-c", code, storage.uri], preexec_fn=_limit_files, capture_output=True, text=True, check=True
     )
     assert "larger than this process may write" in done.stdout
     assert list(storage.list("")) == []
