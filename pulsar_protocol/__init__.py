@@ -29,6 +29,7 @@ whole_transactions   cuts that split no transaction. Pure.
 succession           the order of the segments of a topic. Pure.
 sent_log             the records that say where the rows of each transaction of txnsegment are. They are in a log of the topic
 sent_reader          reads the log of `sent_log`
+log_holding          the subscription that keeps the log of `sent_log` from retention
 whole_cuts           how far a topic can be read, from the cuts of its segments and the log of `sent_log`
 owned_names          the names of the topics with the records of an application or a subscription
 """

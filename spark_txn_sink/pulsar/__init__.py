@@ -3,6 +3,7 @@
 options        the options of a write to Pulsar
 plan           the topic, its segments and the columns of a write
 rows           how rows become messages, by the schema of the topic
+routing        divides the rows of a task among segments and entries. Pure
 sending        the work of a task: it routes rows, sends entries and reports
 attempts       which attempt of a task may send rows
 control        the rules of the control topic. Pure

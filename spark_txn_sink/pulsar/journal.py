@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import PulsarClient, TxnId
@@ -33,7 +33,6 @@ from spark_txn_sink.pulsar.attempts import Attempt, Opened, written
 Kind = Literal["begun", "ended", "closing"]
 Places = Mapping[str, tuple[Position, Position]]
 """For each segment, the first and last position of rows."""
-NO_PLACES: Final[Places] = {}
 
 
 class WriteRefused(TxnSegmentError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from metadata.common.errors import DataLoss
 from pulsar_protocol.layout import EARLIEST, Layout, Position
-from spark_txn_source.pulsar.offsets import Positions, PulsarOffset
+from spark_txn_source.pulsar.offsets import PulsarOffset
 
 
 def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: bool) -> PulsarOffset:
@@ -61,12 +61,12 @@ def limited(
     return found
 
 
-def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str], sent: Positions | None = None) -> PulsarOffset:
-    """Return the end of a micro-batch as an offset. The end of the first batch of a checkpoint records the start, too (`began`).
-    `sent`: the value of this field in the offset (see `offsets`).
+def moved(offset: PulsarOffset, ends: Mapping[str, Position], ended: frozenset[str]) -> PulsarOffset:
+    """Return the end of a micro-batch as an offset, without `sent` (see `offsets`). The end of the first batch of a checkpoint
+    records the start, too (`began`).
     """
     segments = {**offset.segments, **ends}
     began = None
     if offset.is_initial:
         began = {**dict.fromkeys(ends, EARLIEST), **offset.segments}
-    return replace(offset, segments=segments, ended=ended, is_initial=False, began=began, sent=sent)
+    return replace(offset, segments=segments, ended=ended, is_initial=False, began=began, sent=None)
