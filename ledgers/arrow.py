@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from ledgers.errors import SchemaError
 from ledgers.schema import check_types
 
+NO_NULLS = "Give each row a value in this column."
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 Numbers = Literal["wider", "fitting", "python"]
 """Which numbers `conform` converts. `wider`: only to a wider type. `fitting`: also integers to a narrower integer type, if each
@@ -70,14 +71,17 @@ def _refuse_strangers(names: list[str], known: list[str], inside: str) -> None:
 
 def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
     if not field.nullable and rows:
-        raise SchemaError(f"The column {path} is missing in a batch and may not be null.")
+        raise SchemaError(
+            f"The column {path} is missing in a batch and may not be null.",
+            advice="Add it to all batches, with a value in each row.",
+        )
     return pa.nulls(rows, field.type)
 
 
 def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> pa.Array:
     """Return one column in the type of `field`, with the names, nullability and metadata of its nested fields."""
     if not field.nullable and array.null_count:
-        raise SchemaError(f"The column {path} holds nulls, but may not.")
+        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=NO_NULLS)
     kind = field.type
     if array.type.equals(kind, check_metadata=True) and not _has_variant(kind):
         return array
@@ -183,7 +187,7 @@ def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str, 
     import pyarrow.compute as pc  # imported late, because a process that only plans a read uses `arrow_schema` alone
 
     if pc.any(pc.and_(valid, child.is_null())).as_py():
-        raise SchemaError(f"The column {path} holds nulls, but may not.")
+        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=NO_NULLS)
     if pa.types.is_binary(child.type) or pa.types.is_large_binary(child.type):
         return _conform(child.fill_null(b""), field, path, numbers)
     return _conform(child, field.with_nullable(True), path, numbers)
@@ -204,7 +208,9 @@ def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str,
         try:
             array = array.cast(small)
         except pa.ArrowException as error:
-            raise SchemaError(f"The column {path} holds a list that is too long: {error}.") from error
+            raise SchemaError(
+                f"The column {path} holds a list that is too long: {error}.", advice="Divide the rows into smaller batches."
+            ) from error
     values = _conform(array.values, kind.value_field, f"{path}.element", numbers)
     return pa.Array.from_buffers(
         kind, len(array), array.buffers()[:2], null_count=array.null_count, offset=array.offset, children=[values]

@@ -110,7 +110,10 @@ class PartWriter:
             try:
                 self._parquet.write_table(pa.Table.from_batches(self._gathered, self._schema), row_group_size=self._rows)
             except pa.ArrowException as error:
-                raise SchemaError(f"Rows of {self._path} cannot be written as Parquet: {error}.") from error
+                raise SchemaError(
+                    f"Rows of {self._path} cannot be written as Parquet: {error}.",
+                    advice="Change the type of the column or its values.",
+                ) from error
         self._entries.append(self._rows)
         self._gathered, self._bytes, self._rows = [], 0, 0
 

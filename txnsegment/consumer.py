@@ -324,7 +324,8 @@ class Consumer:
         if feed is None:
             raise DataLoss(
                 f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention "
-                "removed all of it. Nothing was acknowledged: acknowledge a later row."
+                "removed all of it. Nothing was acknowledged.",
+                advice="Acknowledge a later row.",
             )
         if given.span[1] > self._handed_to(given.segment):
             raise NotDelivered(

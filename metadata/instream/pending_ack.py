@@ -73,7 +73,10 @@ class InStreamAcks:
             if old is not None and old.moved:
                 raise ack_rules.migrated(topic, subscription)
             if old is not None and old.deleted_ms is None:
-                raise SubscriptionExists(f"The topic {topic} has a subscription {subscription!r} already.")
+                raise SubscriptionExists(
+                    f"The topic {topic} has a subscription {subscription!r} already.",
+                    advice="Choose another name, or move the subscription by `seek`.",
+                )
             begins = AckSnapshot(cursor=acks.with_done(Cursor(), acked))
             made = SubscriptionRecord(created_ms=view.now_ms(), snapshot=begins)
             if old is not None:

@@ -117,7 +117,9 @@ class PersistentTopics:
                     raise
                 if now.layout == layout:
                     return now
-                raise TopicExists(f"The topic {name} exists already.") from error
+                raise TopicExists(
+                    f"The topic {name} exists already.", advice="Choose another name, or use the topic as it is."
+                ) from error
             return PersistentTopic(name, layout, record)
 
         return decide(self._cluster.store, body)

@@ -94,7 +94,9 @@ class TopicSchemas:
         if (name, schema_id) not in self._versions:
             record = look(self._cluster.store, paths.schema(str(name), schema_id))
             if record is None:
-                raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
+                raise SchemaError(
+                    f"The topic {name} has no schema version {schema_id}.", advice="`txnsegment topics schema` lists its versions."
+                )
             found = TopicSchema.of(record)
             try:
                 columns = columns_from_json(found.spark)

@@ -84,7 +84,7 @@ class Topics:
             record = view.get(paths.topic(name))
             old = None if record is None else Layout.of(record)
             if old is not None and not old.deleted:
-                raise TopicExists(f"The topic {name} exists already.")
+                raise TopicExists(f"The topic {name} exists already.", advice="Choose another name, or use the topic as it is.")
             epoch, first = (old.epoch + 1, old.next_segment_id) if old else (0, 0)
             now_ms = view.now_ms()
             infos = {
@@ -117,7 +117,10 @@ class Topics:
                     raise
                 if now.layout == layout:
                     return now
-                raise TopicExists(f"The topic {name} exists already: another process has just created it.") from error
+                raise TopicExists(
+                    f"The topic {name} exists already: another process has just created it.",
+                    advice="Choose another name, or use the topic as it is.",
+                ) from error
             return Topic(name, layout, made)
 
         return decide(self._cluster.store, body)
