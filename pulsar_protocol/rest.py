@@ -24,6 +24,7 @@ NOT_EMPTY: Final = "NotEmptyException"
 """A word in the refusal of a deletion while the broker still writes records below those that it deletes."""
 _AUTHENTICATION: Final = 3
 _AUTHORIZATION: Final = 4
+_CONFLICT: Final = 409
 
 
 def admin_url() -> str | None:
@@ -77,12 +78,12 @@ class Rest:
     def _refused(self, status: int, what: str, why: str) -> PulsarError:
         if status in (401, 403):
             return broker_error(_AUTHENTICATION if status == 401 else _AUTHORIZATION, why, f"{self.url}: {what}")
-        found = Refused(
-            f"{self.url} answered {status} to {what}: {why or 'no reason'}",
-            advice=NAMESPACE_ADVICE
-            if NO_NAMESPACE in why
-            else "Check the name, the permissions, and that the broker has scalableTopicsEnabled=true.",
-        )
+        advice = "Check the name, the permissions, and that the broker has scalableTopicsEnabled=true."
+        if NO_NAMESPACE in why:
+            advice = NAMESPACE_ADVICE
+        elif status == _CONFLICT and "already exists" in why:
+            advice = "Choose another name, or use the topic as it is."
+        found = Refused(f"{self.url} answered {status} to {what}: {why or 'no reason'}", advice=advice)
         found.status = status
         return found
 

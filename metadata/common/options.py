@@ -99,7 +99,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
 CREDENTIALS_ADVICE: Final = (
     "Credentials are never options or part of a URL, since Spark shows both in plans and logs: give them to the driver in its "
-    "environment (TXNSEGMENT_ZK_AUTH=digest:user:password and its like), or in a file that TXNSEGMENT_ZK_AUTH_FILE names."
+    "environment (TXNSEGMENT_ZK_AUTH=digest:user:password and its like, for Pulsar TXNSEGMENT_PULSAR_TOKEN), or in a file that "
+    "TXNSEGMENT_ZK_AUTH_FILE or TXNSEGMENT_PULSAR_TOKEN_FILE names."
 )
 
 

@@ -96,7 +96,11 @@ def value_columns(names: Sequence[str], values: Values, key: str | None, topic: 
         return found
     missing, more = [name for name in wanted if name not in found], [name for name in found if name not in wanted]
     advice = [f"Add the missing columns (null where there is no value): {', '.join(missing)}."] if missing else []
-    advice += [f"Leave out: {', '.join(more)}. A write does not extend the schema of a Pulsar topic."] if more else []
+    if more:
+        advice.append(
+            f"Leave out: {', '.join(more)}. Or register a version of the schema that has them (pulsar-admin schemas upload): a "
+            "write does not extend the schema of a Pulsar topic."
+        )
     raise SchemaError(
         f"The rows have the columns {', '.join(found) or 'none'}, and the values of {topic} have {', '.join(wanted)}.",
         advice=" ".join(advice) or "Give every column once.",

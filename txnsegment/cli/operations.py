@@ -17,6 +17,7 @@ from rich.text import Text
 from ledgers.plain_text import shown
 from metadata.common.errors import ConfigurationError, OptionError
 from metadata.common.options import integer
+from pulsar_protocol.service import is_pulsar
 from txnsegment.cli.shown import (
     AsJson,
     PlainFormatter,
@@ -63,6 +64,11 @@ def init(
     from metadata.cluster.cluster import open_cluster  # imported late, because pydantic takes long to load
     from metadata.cluster.cluster import take_over as take_over_root  # imported late for the same reason
 
+    if is_pulsar(service_url):
+        raise OptionError(
+            "A Pulsar cluster is not created by txnsegment.",
+            advice="Leave `txnsegment init` out: give the URL to reads and writes as it is.",
+        )
     wanted = parse_settings(settings or [])
     if take_over:
         if ledgers is not None or settings:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metadata.common.errors import OptionError
+from pulsar_protocol.service import is_pulsar
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, say, show_facts, show_json, show_table
@@ -156,7 +157,8 @@ def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -
     """Delete a topic and its rows. This cannot be undone."""
     with opened(context, service_url) as cluster:
         cluster.topics.delete(name)
-    say(f"Deleted {name}. An orphan sweep deletes its files after the grace period.")
+        files = "" if is_pulsar(cluster.url) else " An orphan sweep deletes its files after the grace period."
+    say(f"Deleted {name}.{files}")
 
 
 @app.command()

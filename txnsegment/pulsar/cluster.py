@@ -46,7 +46,7 @@ _WHY = {
     "backup": "Back up its metadata store and bookies by Pulsar's own means.",
     "verify": "Its rows are in BookKeeper, which checks them at each read.",
     "segments": "txnsegment topics describe shows the segments; watermarks and op records are in the brokers' metadata store.",
-    "snapshot": "Give endingOffsets as the positions of the segments (docs/pulsar.md).",
+    "snapshot": "Give a read endingTimestamp, or as endingOffsets the endOffset of a stream's progress (docs/pulsar.md).",
     "ledgers": "Its rows are in BookKeeper, not in files.",
     "settings": "They are in the configuration of the brokers.",
 }
