@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import uuid
@@ -119,12 +118,14 @@ class Consumer:
         self._events.put(event)
 
     def close(self) -> None:
-        """Close the consumer. Idempotent. If the connection has ended, the broker has closed the consumer already."""
-        self._channel.remove("consumer", self._id)
-        if self.alive:
-            with contextlib.suppress(ConnectionLost):
-                self._channel.ask("close_consumer", consumer_id=self._id)
-        self._over = True
+        """Close the consumer. Idempotent. If the connection has ended, the broker has closed the consumer already. An error of the
+        broker is only logged.
+        """
+        was_alive, self._over = self.alive, True
+        if was_alive:
+            self._channel.close_one("consumer", self._id, self.topic)
+        else:
+            self._channel.remove("consumer", self._id)
 
     def __enter__(self) -> Self:
         return self

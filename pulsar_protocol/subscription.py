@@ -13,6 +13,7 @@ has no effect on it. So a registered consumer has a connection of its own, which
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
@@ -129,13 +130,12 @@ class Subscription:
     def close(self) -> None:
         """End the consumers of this object. Idempotent."""
         self._closed.set()
-        consumers = [*self._consumers.values(), *([self._registered] if self._registered else [])]
-        self._consumers, self._registered = {}, None
-        for one in consumers:
-            one.close()
-        if self._registering is not None:
-            self._registering.close()
-            self._registering = None
+        with contextlib.ExitStack() as all_of_them:  # closes each of them, although one may raise
+            if self._registering is not None:
+                all_of_them.callback(self._registering.close)
+            for one in [*self._consumers.values(), *([self._registered] if self._registered else [])]:
+                all_of_them.callback(one.close)
+            self._consumers, self._registered, self._registering = {}, None, None
 
 
 def patiently(call: Callable[[], Result], stop: threading.Event) -> Result:

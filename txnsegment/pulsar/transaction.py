@@ -243,7 +243,12 @@ class PulsarTransaction:
         elif txn is not None:
             found = self._end(txn)
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
-        self._finish("committed" if found else "aborted")
+        try:
+            self._finish("committed" if found else "aborted")
+        except BaseException as error:  # such as an interrupt of the user
+            if found:
+                error.add_note(self._visible())
+            raise
         return self._committed
 
     def _end(self, txn: TxnId) -> bool:
@@ -362,7 +367,7 @@ class PulsarTransaction:
             self.abort()
         except TransactionEnded as second:
             if second.code != TRANSACTION_NOT_FOUND:
-                error.add_note(f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again.")
+                error.add_note(self._visible())
             else:
                 error.add_note(f"The broker has ended the Pulsar transaction {self.id} itself ({second}).")
         except PulsarError as second:
@@ -372,6 +377,10 @@ class PulsarTransaction:
         else:
             if was_open and self._commit_sent:
                 error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
+
+    def _visible(self) -> str:
+        """Return the note of an error that is raised although the transaction is committed."""
+        return f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again."
 
     def _check_takes(self, verb: str) -> None:
         """Raise OptionError if the transaction takes nothing more, because it has ended or a commit was begun."""

@@ -178,6 +178,15 @@ def test_every_consumer_is_told_the_outcome_once_though_one_of_them_fails() -> N
     assert [one.told for one in consumers] == [["aborted"], ["aborted"]]
 
 
+def test_an_interrupt_after_the_commit_says_that_the_rows_are_visible() -> None:
+    txn = begun(Broker())
+    txn.join(Consumer("ended"))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        txn.commit()
+    assert raised.value.__notes__ == ["The Pulsar transaction 0_7 IS committed: its rows are visible. Do not run it again."]
+    assert txn.commit().txn_id == "0_7"
+
+
 def test_a_commit_while_append_takes_rows_is_refused() -> None:
     """It would commit the rows that were sent so far."""
     txn = begun(Broker())
