@@ -26,12 +26,10 @@ from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.errors import PulsarError, Unreachable
 from pulsar_protocol.layout import Position
 from pulsar_protocol.rest import ADMIN_VARIABLE, Refused, Rest, path_of
-from pulsar_protocol.retries import Result, repeat
+from pulsar_protocol.retries import PATIENCE_SECONDS, Result, repeat
 
 log = logging.getLogger("txnsegment.subscriptions.pulsar")
 
-PATIENCE_SECONDS: Final = 60.0
-"""The time for which requests are repeated while a broker is away."""
 _AWAY: Final = (502, 503, 504)
 
 
