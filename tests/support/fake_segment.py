@@ -17,7 +17,8 @@ class FakeSegment:
     """Each value is the one message of an entry, and all entries are decided. The fake broker answers for this topic only.
 
     `fault`: the action that takes the place of the answer to request number `fault_at` of `REQUESTS`, counted from 0. `asked`: how
-    many of these requests came. `held_at`: the entry at which deliveries stop, as if the broker were slow; None: all are delivered.
+    many of these requests came. `url`: that of the broker. `held_at`: the entry at which deliveries stop, as if the broker were
+    slow; None: all are delivered.
     """
 
     def __init__(self, broker: FakeBroker, topic: str, values: list[bytes]) -> None:
@@ -26,7 +27,7 @@ class FakeSegment:
         self.fault: Action | None = None
         self.fault_at = self.asked = 0
         self.held_at: int | None = None
-        self._url = broker.url
+        self.url = broker.url
         self._consumers: dict[tuple[int, int], tuple[str, int]] = {}
         """For each consumer, by connection and number, its durable subscription (or no text), and its next entry."""
         for name in REQUESTS:
@@ -45,7 +46,7 @@ class FakeSegment:
         peer.send("scalable_topic_update", session_id=body.session_id, dag={"epoch": 1, "segments": [segment]})
 
     def _lookup_topic(self, peer: Peer, body: Any) -> None:
-        fields: dict[str, Any] = {"response": 1, "broker_service_url": self._url, "authoritative": True}
+        fields: dict[str, Any] = {"response": 1, "broker_service_url": self.url, "authoritative": True}
         peer.send("lookup_topic_response", request_id=body.request_id, **fields)
 
     def _subscribe(self, peer: Peer, body: Any) -> None:

@@ -211,9 +211,6 @@ class Control(ModelControl):
         if self.lost and commit:
             raise ConnectionLost(f"The {self.lost} was lost.")
 
-    def passed(self, opened: Opened) -> None:
-        """Nothing has to be remembered, because no earlier driver has opened a transaction."""
-
 
 class Client:
     """A stand-in for the client, whose coordinator is that of the model."""
