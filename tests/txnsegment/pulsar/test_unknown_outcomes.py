@@ -12,7 +12,7 @@ import pytest
 
 from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import ConnectionLost, broker_error
+from pulsar_protocol.errors import ConnectionLost, TransactionEnded, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Take, decode, encode
@@ -319,6 +319,17 @@ def test_a_program_that_is_replaced_while_it_writes_acknowledgements_is_fenced(
     with pytest.raises(Fenced, match="has taken over"):
         txn.commit()
     assert (kinds(world), world.txns, acks.told) == ([Take, Begin, Take], {TxnId(0, 1): "aborted"}, ["aborted"])
+
+
+def test_a_transaction_that_has_ended_is_a_conflict_although_its_control_topic_is_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says that the reason could not be looked up."""
+    txn, _ = version(world, monkeypatch)
+    world.write(b"junk", None)
+    ended = broker_error(21, "is ABORTED", "end txn")
+    assert isinstance(txn._ended_early(cast("TransactionEnded", ended)), TxnConflict)
+    assert "could not be read: A record cannot be read: b'junk'" in str(ended.__notes__)
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
