@@ -9,6 +9,7 @@ with Channel("127.0.0.1", 6650) as channel:
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import ssl
@@ -18,12 +19,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pulsar_protocol.connection import Answer, Authenticate, Connection, Delivery, Ready, Refusal, Reply, Target
 from pulsar_protocol.errors import AuthenticationFailed, ConnectionLost, ProtocolError, PulsarError, TimedOut, broker_error
 from pulsar_protocol.frames import encode
 from pulsar_protocol.messages import command
+
+log = logging.getLogger("txnsegment.pulsar")
 
 ANSWER_SECONDS: Final = 30.0
 """The time in which a broker must answer a request, or take bytes that are sent to it."""
@@ -129,6 +132,18 @@ class Channel:
     def remove(self, target: Target, number: int) -> None:
         with self._guard:
             self._handlers.pop((target, number), None)
+
+    def close_one(self, target: Literal["producer", "consumer"], number: int, topic: str) -> None:
+        """Let the broker close a producer or consumer of a topic. It gets no more deliveries. An error is only logged, because the
+        caller cannot do more: the broker closes it at the latest when this connection ends.
+        """
+        self.remove(target, number)
+        try:
+            self.ask(f"close_{target}", **{f"{target}_id": number})
+        except ConnectionLost:
+            return  # the broker has closed it with the connection
+        except PulsarError as error:
+            log.warning("the %s of %s was not closed: %s", target, topic, error)
 
     @property
     def alive(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import uuid
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pulsar_protocol.channel import Channel
+from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.connection import Delivery
 from pulsar_protocol.errors import ConnectionLost, PulsarError
 from pulsar_protocol.layout import Position
@@ -58,17 +58,23 @@ class Consumer:
         return Consumer(channel, topic, subscription, ask=ask, consumer_name=name, consumer_type=_STREAM)
 
     @staticmethod
-    def temporary(channel: Channel, topic: str, at: Position, *, else_earliest: bool) -> Consumer:
+    def temporary(
+        client: PulsarClient, topic: str, at: Position, *, else_earliest: bool, broker: Channel | None = None
+    ) -> Consumer:
         """Open a subscription that the broker forgets when it is closed. It begins at the entry `at`. `else_earliest`: whether it
-        begins with the first entry of the topic if there is no entry at or after `at`.
+        begins with the first entry of the topic if there is no entry at or after `at`. `broker`: a connection to the broker that
+        has the topic; None: this broker is looked up.
 
-        If the broker answers UnknownError or ServiceNotReady, the subscription is opened again, for up to `REFUSED_SECONDS`. The
-        broker 5.0.0-M1 answers UnknownError if the ledger of a segment has no first position (seen after restarts, in segments that
-        were split or merged), and ServiceNotReady while it seals a segment.
+        If the broker answers UnknownError or ServiceNotReady, the broker of the topic is looked up, and the subscription is opened
+        again, for up to `REFUSED_SECONDS`. The broker 5.0.0-M1 answers UnknownError if the ledger of a segment has no first
+        position (seen after restarts, in segments that were split or merged), and ServiceNotReady while it seals a segment. A
+        broker that does not have the topic any more answers ServiceNotReady, too.
         """
         place: dict[str, Any] = {"start_message_id": at.message_id, "initial_position": _EARLIEST if else_earliest else _LATEST}
+        known = [broker or client.broker_of(topic)]
 
         def opened(left: float) -> Consumer:
+            channel = known.pop() if known else client.broker_of(topic)
             return Consumer(channel, topic, f"txnsegment-{uuid.uuid4().hex}", durable=False, sub_type=_EXCLUSIVE, **place)
 
         return repeat(opened, REFUSED_SECONDS, stop=threading.Event(), when=lambda error: error.code in _PASSING)
@@ -119,12 +125,14 @@ class Consumer:
         self._events.put(event)
 
     def close(self) -> None:
-        """Close the consumer. Idempotent. If the connection has ended, the broker has closed the consumer already."""
-        self._channel.remove("consumer", self._id)
-        if self.alive:
-            with contextlib.suppress(ConnectionLost):
-                self._channel.ask("close_consumer", consumer_id=self._id)
-        self._over = True
+        """Close the consumer. Idempotent. If the connection has ended, the broker has closed the consumer already. An error of the
+        broker is only logged.
+        """
+        was_alive, self._over = self.alive, True
+        if was_alive:
+            self._channel.close_one("consumer", self._id, self.topic)
+        else:
+            self._channel.remove("consumer", self._id)
 
     def __enter__(self) -> Self:
         return self

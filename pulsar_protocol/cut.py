@@ -65,11 +65,13 @@ class Cut:
 
 
 class Probe:
-    """One probe: a subscription that asks for one entry at or after the position `at`. `close` ends it."""
+    """One probe: a subscription that asks for one entry at or after the position `at`. `close` ends it. `broker`: a connection to
+    the broker that has the segment.
+    """
 
-    def __init__(self, channel: Channel, topic: str, at: Position) -> None:
+    def __init__(self, client: PulsarClient, broker: Channel, topic: str, at: Position) -> None:
         self.at = at
-        self._consumer = Consumer.temporary(channel, topic, at, else_earliest=at == EARLIEST)
+        self._consumer = Consumer.temporary(client, topic, at, else_earliest=at == EARLIEST, broker=broker)
         self.found: Found | None = None
         self.at_end = False
         """Whether the broker has answered that the segment is sealed, and has no entries from `at` on except those of aborted
@@ -109,8 +111,8 @@ class Segment:
     """A segment or topic in which positions are searched. One thread at a time may use it."""
 
     def __init__(self, client: PulsarClient, topic: str) -> None:
-        self.topic = topic
-        self._channel = client.broker_of(topic)
+        self.topic, self._client = topic, client
+        self._broker = client.broker_of(topic)
 
     def last(self) -> Position:
         """Return the position of the last entry of the segment, decided or not. The entry id is -1 if the last ledger has no entry
@@ -140,7 +142,7 @@ class Segment:
 
     def first_after(self, position: Position, seconds: float = ANSWER_SECONDS) -> Found:
         """Return the first entry after a position. The position must be below the cut. Raises TimedOut if no entry comes."""
-        probe = Probe(self._channel, self.topic, following(position))
+        probe = self._at(following(position))
         try:
             probe.ask().take(seconds)
         finally:
@@ -171,7 +173,7 @@ class Segment:
         last = self.last()
         if last <= position or self.is_empty(last):
             return True
-        probe = Probe(self._channel, self.topic, following(position))
+        probe = self._at(following(position))
         try:
             probe.ask().take(PATIENCE_SECONDS)
             return probe.at_end
@@ -192,7 +194,7 @@ class Segment:
 
     def _delivers(self, position: Position) -> bool:
         """Return whether the broker delivers the entry at this position within `WAIT_SECONDS`."""
-        probe = Probe(self._channel, self.topic, position)
+        probe = self._at(position)
         try:
             return probe.ask().take(WAIT_SECONDS) and probe.found is not None and probe.found.position == position
         finally:
@@ -225,7 +227,7 @@ class Segment:
         return self.first_after(EARLIEST if at == EARLIEST else Position(at.ledger, at.entry - 1))
 
     def _begins(self, at: Position) -> Position:
-        probe = Probe(self._channel, self.topic, at)
+        probe = self._at(at)
         try:
             return probe.begins()
         finally:
@@ -270,7 +272,10 @@ class Segment:
         return probes
 
     def _ask(self, at: Position) -> Probe:
-        return Probe(self._channel, self.topic, at).ask()
+        return self._at(at).ask()
+
+    def _at(self, at: Position) -> Probe:
+        return Probe(self._client, self._broker, self.topic, at)
 
     def _over(self, probes: Sequence[Probe]) -> None:
         if probes:

@@ -51,7 +51,7 @@ class RecordsGone(PulsarError):
     """Records of a writers' log are gone, so it is unknown whether a read would have only a part of a transaction."""
 
 
-class LogDamaged(TxnSegmentError):
+class LogDamaged(PulsarError):
     """A topic of txnsegment's own records (`__txnsegment_..`) has records that its protocol never writes."""
 
 

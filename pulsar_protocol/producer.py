@@ -4,7 +4,6 @@ sent before the receipt of the previous entry has come (seen with 5.0.0-M1).
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -267,12 +266,14 @@ class Producer:
         self._events.put(event)
 
     def close(self) -> None:
-        """Close the producer. Idempotent. The broker or the end of the connection may have closed it already."""
-        self._channel.remove("producer", self._id)
-        if self.alive:
-            with contextlib.suppress(ConnectionLost):
-                self._channel.ask("close_producer", producer_id=self._id)
-        self._over = True
+        """Close the producer. Idempotent. The broker or the end of the connection may have closed it already. An error of the
+        broker is only logged.
+        """
+        was_alive, self._over = self.alive, True
+        if was_alive:
+            self._channel.close_one("producer", self._id, self.topic)
+        else:
+            self._channel.remove("producer", self._id)
 
     def __enter__(self) -> Self:
         return self

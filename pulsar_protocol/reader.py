@@ -41,7 +41,7 @@ def entries(
     if to is not None and (after >= to and not (inclusive and after == to)):
         return
     limit = ANSWER_SECONDS if idle_seconds is None else idle_seconds
-    with Consumer.temporary(client.broker_of(topic), topic, after, else_earliest=True) as consumer:
+    with Consumer.temporary(client, topic, after, else_earliest=True) as consumer:
         consumer.permit(permits)
         used = 0
         while True:

@@ -15,6 +15,8 @@ Pauses = Callable[[], Iterator[float]]
 """Returns the pauses, in seconds, before the first, second and all later repetitions of one request. The iterator never ends."""
 _FIRST: Final = 0.1
 _LONGEST: Final = 2.0
+PATIENCE_SECONDS: Final = 60.0
+"""How long reads, and the requests of subscriptions, are repeated while a broker is away."""
 
 
 def growing(chance: Callable[[], float] = random.random) -> Iterator[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -11,6 +12,7 @@ from pulsar_protocol.cut import Segment
 from pulsar_protocol.errors import RecordsGone, TimedOut, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.reader import entries
+from pulsar_protocol.retries import PATIENCE_SECONDS, passes, repeat
 from pulsar_protocol.sent_log import Sent, Settled, decode, log_name
 from pulsar_protocol.whole_transactions import NO_CHILDREN, Child, Extent, least_whole_cut, whole_cut
 
@@ -23,7 +25,7 @@ NONE_ENDED: Final[AbstractSet[str]] = frozenset()
 
 class SentLog:
     """The transactions that writers of txnsegment have sent to one topic, as far as one reader needs them. Keeps what it has read,
-    so that a stream reads each record once.
+    so that a stream reads each record once. While the broker is away, a read waits for it.
 
     `read`: for each segment of the log, the position up to which the reader needs no records (`needed_after`).
     """
@@ -62,13 +64,24 @@ class SentLog:
         """Read the records up to the end of the log. A topic that txnsegment has never written has no log. Raises LogDamaged,
         RecordsGone, or the error that the broker reports.
         """
-        self._read_log(from_settled=False)
+        self._patiently(lambda: self._read_log(from_settled=False))
 
     def skip_settled(self) -> None:
         """Read the records that a reader of the newest rows needs. Call this before the cuts are found, because transactions that
         are settled later may have rows above these cuts. Raises LogDamaged, RecordsGone, or the error that the broker reports.
         """
-        self._read_log(from_settled=True)
+        self._patiently(lambda: self._read_log(from_settled=True))
+
+    def _patiently(self, call: Callable[[], None]) -> None:
+        """Call a function that asks the broker and may be repeated. Repeat it while the broker is away, for at most
+        `PATIENCE_SECONDS`, and not after the client was closed. What an earlier try has read stays.
+        """
+        repeat(
+            lambda left: call(),
+            PATIENCE_SECONDS,
+            stop=threading.Event(),
+            when=lambda error: passes(error) and not self._client.closed,
+        )
 
     def _read_log(self, *, from_settled: bool) -> None:
         try:
@@ -101,7 +114,7 @@ class SentLog:
         entries of the child's parents (`whole_cut`). `cut` must have been found before the last `catch_up`. Raises the error that
         the broker reports.
         """
-        self._drop_aborted(cut)
+        self._patiently(lambda: self._drop_aborted(cut))
         return whole_cut(cut, self._extents(), children)
 
     def limited(

@@ -13,6 +13,7 @@ has no effect on it. So a registered consumer has a connection of its own, which
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
@@ -25,12 +26,10 @@ from pulsar_protocol.consumer import Consumer
 from pulsar_protocol.errors import PulsarError, Unreachable
 from pulsar_protocol.layout import Position
 from pulsar_protocol.rest import ADMIN_VARIABLE, Refused, Rest, path_of
-from pulsar_protocol.retries import Result, repeat
+from pulsar_protocol.retries import PATIENCE_SECONDS, Result, repeat
 
 log = logging.getLogger("txnsegment.subscriptions.pulsar")
 
-PATIENCE_SECONDS: Final = 60.0
-"""The time for which requests are repeated while a broker is away."""
 _AWAY: Final = (502, 503, 504)
 
 
@@ -129,13 +128,12 @@ class Subscription:
     def close(self) -> None:
         """End the consumers of this object. Idempotent."""
         self._closed.set()
-        consumers = [*self._consumers.values(), *([self._registered] if self._registered else [])]
-        self._consumers, self._registered = {}, None
-        for one in consumers:
-            one.close()
-        if self._registering is not None:
-            self._registering.close()
-            self._registering = None
+        with contextlib.ExitStack() as all_of_them:  # closes each of them, although one may raise
+            if self._registering is not None:
+                all_of_them.callback(self._registering.close)
+            for one in [*self._consumers.values(), *([self._registered] if self._registered else [])]:
+                all_of_them.callback(one.close)
+            self._consumers, self._registered, self._registering = {}, None, None
 
 
 def patiently(call: Callable[[], Result], stop: threading.Event) -> Result:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance.mutants.planting import fault
+from pulsar_protocol.errors import TimedOut
 
 Real = Callable[..., Any]
 
@@ -83,6 +84,20 @@ def replaced_driver_takes_over_again(real: Real, self: Any, work: Any) -> None:
 def strays_are_aborted_before_the_commit(real: Real, self: Any, work: Any) -> Any:
     found = real(self, work)
     self._end_strays(work)
+    return found
+
+
+@fault(
+    "pulsar",
+    "All transactions that earlier drivers have opened are found, before they are passed over.",
+    at="spark_txn_sink.pulsar.control_topic:ControlTopic.strays",
+    by="tests/spark_txn_sink/pulsar/test_strays.py::test_a_slow_broker_hides_no_earlier_transaction",
+)
+def strays_of_a_slow_broker_are_lost(real: Real, self: Any, opened: Any) -> list[Any]:
+    try:
+        found: list[Any] = real(self, opened)
+    except TimedOut:
+        return []
     return found
 
 

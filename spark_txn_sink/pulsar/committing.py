@@ -19,7 +19,7 @@ from typing import Final
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, Fenced, PulsarError, TransactionEnded
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, Fenced, LogDamaged, PulsarError, TransactionEnded
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
@@ -343,10 +343,11 @@ class Committer:
     @staticmethod
     def _unknown(work: Work, error: PulsarError, found_done: object) -> OutcomeUnknown:
         version = f"version {work.version} of " if found_done is not None else ""
+        damage = f" {error.advice}" if isinstance(error, LogDamaged) else ""
         return OutcomeUnknown(
             f"It is unknown whether {version}{work.what} was committed: the coordinator of the transaction {work.txn.text} gave no "
             f"answer to the commit: {error.message}",
-            advice="Start again when the broker can be reached. The next run learns it and writes nothing twice."
+            advice=f"Start again when the broker can be reached. The next run learns it and writes nothing twice.{damage}"
             if found_done is not None
             else f"Look for its rows before you write it again: a write without {work.words.app} is written again by a repetition.",
         )
@@ -375,7 +376,7 @@ class Committer:
                     resolver.start(txn)
                 resolver.outcomes()
             self._control.passed(work.opened)
-        except PulsarError as error:
+        except TxnSegmentError as error:
             log.warning("transactions of earlier drivers of %s may be open until their timeouts: %s", work.what, error.message)
         else:
             self._strays_due = False
@@ -394,7 +395,7 @@ class Committer:
             self._control.keep_from(before)
             if opened is not None:
                 self._control.passed(opened)
-        except PulsarError as error:
+        except TxnSegmentError as error:
             log.warning("no checkpoint of the control topic: %s", error.message)
             self._forget()
 

@@ -11,7 +11,7 @@ from pulsar_protocol.owned_names import owned_name
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.attempts import Attempt, Opened
 from spark_txn_sink.pulsar.control import Record, Take, decode, encode
-from spark_txn_sink.pulsar.owned_log import SUBSCRIPTION, WAIT_SECONDS, Codec, OwnedLog
+from spark_txn_sink.pulsar.owned_log import SUBSCRIPTION, Codec, OwnedLog
 
 _CODEC: Final[Codec[Record]] = Codec(encode, decode)
 
@@ -37,7 +37,7 @@ class ControlTopic(OwnedLog[Record]):
         with self._cursor(opened.segment, self._reader) as cursor:
             start = cursor.position
         found: dict[str, None] = {}
-        for _, entry in entries(self._opened(), opened.segment, start, opened.place, idle_seconds=WAIT_SECONDS):
+        for _, entry in entries(self._opened(), opened.segment, start, opened.place):
             records = [Attempt.decoded(message.value or b"", opened.segment) for message in entry.messages()]
             found.update((one.txn, None) for one in records if one.app == self._app and one.txn != opened.txn.text)
         return [TxnId.parse(text) for text in found]

@@ -39,7 +39,7 @@ class Control(Protocol):
 
     def strays(self, opened: Opened) -> list[TxnId]:
         """Return the transactions of this application that were opened before `opened`, and in which a task may have sent rows.
-        Some of them may have ended.
+        Some of them may have ended. Raises TimedOut if the broker did not deliver all records of the openings in time.
         """
 
     def passed(self, opened: Opened) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from pulsar_protocol.retries import repeat
+from pulsar_protocol.retries import PATIENCE_SECONDS, repeat
 
 T = TypeVar("T")
 AT_ONCE: Final = 8
-PATIENCE_SECONDS: Final = 60.0
-"""How long a request is repeated while the broker is away. After this time the plan fails."""
 
 
 def each(names: Iterable[str], ask: Callable[[str], T]) -> dict[str, T]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message, encode_batch
 from pulsar_protocol.errors import ConnectionLost, ProtocolError, TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
@@ -97,6 +98,35 @@ def test_a_read_is_opened_again_while_a_segment_is_sealed(broker: FakeBroker, cl
     broker.on("close_consumer", answer("success"))
     assert [place.entry for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 0))] == [0]
     assert broker.count("subscribe") == 3
+
+
+def test_a_read_follows_its_segment_to_another_broker(broker: FakeBroker, client: PulsarClient) -> None:
+    """A broker that does not have a segment any more answers ServiceNotReady, too. The lookup says which broker has it."""
+    with FakeBroker() as other:
+        moved_to(other, broker)
+        broker.on("subscribe", refuse(6))
+        assert [place.entry for place, _ in entries(client, TOPIC, EARLIEST, Position(7, 0))] == [0]
+        assert (broker.count("subscribe"), other.count("subscribe")) == (1, 1)
+
+
+def test_a_search_follows_its_segment_to_another_broker(broker: FakeBroker, client: PulsarClient) -> None:
+    with FakeBroker() as other:
+        broker.on("subscribe", refuse(6))
+        segment = Segment(client, TOPIC)
+        moved_to(other, broker)
+        assert segment.first_after(EARLIEST).position == Position(7, 0)
+        assert other.count("subscribe") == 1
+
+
+def moved_to(other: FakeBroker, broker: FakeBroker) -> None:
+    """Let another broker have the segment, after the next lookup."""
+    broker.on(
+        "lookup_topic",
+        *(answer("lookup_topic_response", response=1, broker_service_url=one.url, authoritative=True) for one in (broker, other)),
+    )
+    other.on("subscribe", answer("success"))
+    other.on("flow", deliver(0))
+    other.on("close_consumer", answer("success"))
 
 
 def test_a_read_of_a_missing_topic_is_not_opened_again(broker: FakeBroker, client: PulsarClient) -> None:

@@ -52,6 +52,8 @@ class World:
     """For each transaction, the version whose rows it has."""
     late: list[tuple[TxnId, End]] = field(default_factory=list)
     """Ends that are on their way to the coordinator, and whose senders do not wait for them any more."""
+    strays_from: int = 0
+    """The first opening that `strays` reads. Opening number n is that of the transaction 0_(n + 1)."""
     time: int = 0
     checkpoint: int = 0
     """The next version of the job, as Spark's checkpoint has it."""
@@ -87,6 +89,9 @@ class World:
         opened = [txn for txn, state in self.txns.items() if state == "open"]
         if opened:
             self.txns[self.rng.choice(opened)] = "aborted"
+
+    def left_open(self) -> list[TxnId]:
+        return [txn for txn, state in self.txns.items() if state == "open"]
 
     def committed(self) -> Counter[int]:
         """Return how often the rows of each version are committed."""
@@ -152,10 +157,13 @@ class ModelControl:
         self._step(work)
 
     def strays(self, opened: Opened) -> list[TxnId]:
-        return []  # a `Work` of this model has no `opened`
+        return self._step(lambda: [TxnId(0, one + 1) for one in range(self.world.strays_from, opened.place.entry)])
 
     def passed(self, opened: Opened) -> None:
-        raise AssertionError("the works of the model name no opening")
+        def work() -> None:
+            self.world.strays_from = max(self.world.strays_from, opened.place.entry)
+
+        self._step(work)
 
     def drop(self) -> None:
         self.epoch = -1
@@ -236,7 +244,8 @@ class Driver:
             switch()
             if self.early_offset:
                 world.checkpoint = max(world.checkpoint, version + 1)
-            work = Work(txn, run, version, "t", {}, 1, "app to t", streaming=True)
+            opened = Opened(txn, "log", Position(LEDGER, txn.least - 1))
+            work = Work(txn, run, version, "t", {}, 1, "app to t", streaming=True, opened=opened)
             if not made.commit(work):
                 world.skipped += 1
             switch()

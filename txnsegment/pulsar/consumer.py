@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -323,9 +324,10 @@ class PulsarConsumer:
             log.warning("the cursors of %s of %s were not moved: %s", self._subscription, self._topic, error.message)
         finally:
             self._closed = True
-            self._leave()
-            self._feeding.close()
-            self._acks.close()
+            with ExitStack() as all_of_them:  # closes each of them, although one may raise
+                all_of_them.callback(self._acks.close)
+                all_of_them.callback(self._feeding.close)
+                all_of_them.callback(self._leave)
 
     def _check_open(self) -> None:
         if self._closed:

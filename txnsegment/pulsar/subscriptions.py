@@ -23,8 +23,8 @@ from pulsar_protocol.errors import LogDamaged, TopicDamaged
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.owned_names import ack_log_name, has_ack_log
 from pulsar_protocol.rest import NOT_EMPTY, Refused, Rest, admin_url, path_of
-from pulsar_protocol.retries import repeat
-from pulsar_protocol.subscription import PATIENCE_SECONDS, patiently, put_on_list
+from pulsar_protocol.retries import PATIENCE_SECONDS, repeat
+from pulsar_protocol.subscription import patiently, put_on_list
 from spark_txn_source.pulsar.topics import layout
 from txnsegment.pulsar.ack_log import Clock, SubscriptionBusy, ack_log
 from txnsegment.pulsar.ack_records import WHOLE, RowsBySegment, beginning

@@ -30,7 +30,7 @@ from spark_txn_sink.pulsar.routing import Router
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
 from txnsegment.pulsar.appended import messages, registered, values_of
 from txnsegment.pulsar.ending import Participant, Participants, VersionEnd, commit_asked, ended_early
-from txnsegment.transaction import Batches, UncommittedTransaction, batches_of
+from txnsegment.transaction import Batches, TransactionAborted, UncommittedTransaction, batches_of
 
 ENTRY_ROWS = 1_000
 """How many rows an entry has at most."""
@@ -82,6 +82,8 @@ class PulsarTransaction:
         self._ended = False
         self._committing = False
         """Whether the commit has begun. The transaction then takes nothing more."""
+        self._outcome: Outcome | None = None
+        """How the transaction has ended; None: it has not, or that is not known."""
         self._failed: BaseException | None = None
         """The first error after which the transaction was aborted."""
         self._commit_sent = self._forgotten = False
@@ -216,14 +218,22 @@ class PulsarTransaction:
     def commit(self) -> Committed:
         """Make all rows visible, and let all acknowledgements count. A second call returns the result of the first.
 
-        Raises TxnConflict if the transaction has timed out, or if the connection was lost before the commit was sent. Raises
-        TakenOver if another consumer has taken over the subscription of an acknowledgement. Then nothing is visible. Raises
-        OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit` again, which learns the outcome
-        unless the broker has forgotten it. With an application it also raises VersionConflict for a version below the last
-        committed one, and Fenced if another program of the application has taken over. Then nothing is visible.
+        Raises TxnConflict if the transaction has timed out, or if the connection was lost or an earlier call was interrupted
+        before the commit was sent. Raises TakenOver if another consumer has taken over the subscription of an acknowledgement.
+        Then nothing is visible. Raises OutcomeUnknown if the connection was lost after the commit was sent. Then call `commit`
+        again, which learns the outcome unless the broker has forgotten it. With an application it also raises VersionConflict for
+        a version below the last committed one, and Fenced if another program of the application has taken over. Then nothing is
+        visible.
         """
+        if self._committed is None and self._outcome == "committed":  # `abort` has learned this
+            self._committed = Committed(self.id, None, self._rows, self._bytes)
         if self._committed is not None:
             return self._committed
+        if self._committing and self._outcome == "aborted":
+            why = "" if self._failed is None else f", because an earlier commit of it failed: {self._failed!r}"
+            raise TransactionAborted(
+                f"The Pulsar transaction {self.id} was aborted{why}.", advice="Nothing of it is visible. Run it again."
+            )
         if not self._forgotten:
             self._check_open("commit")
         if self._appending:
@@ -243,7 +253,12 @@ class PulsarTransaction:
         elif txn is not None:
             found = self._end(txn)
         self._committed = Committed(self.id, None, self._rows, self._bytes) if found else Committed(None, None, 0, 0, skipped=True)
-        self._finish("committed" if found else "aborted")
+        try:
+            self._finish("committed" if found else "aborted")
+        except BaseException as error:  # such as an interrupt of the user
+            if found:
+                error.add_note(self._visible())
+            raise
         return self._committed
 
     def _end(self, txn: TxnId) -> bool:
@@ -349,7 +364,7 @@ class PulsarTransaction:
 
     def _finish(self, outcome: Outcome | None) -> None:
         """End this object, and tell each consumer the outcome (None: not known)."""
-        self._ended = True
+        self._ended, self._outcome = True, outcome
         self._participants.ended(self._id, outcome)
 
     def _abort_after(self, error: BaseException) -> None:
@@ -362,7 +377,7 @@ class PulsarTransaction:
             self.abort()
         except TransactionEnded as second:
             if second.code != TRANSACTION_NOT_FOUND:
-                error.add_note(f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again.")
+                error.add_note(self._visible())
             else:
                 error.add_note(f"The broker has ended the Pulsar transaction {self.id} itself ({second}).")
         except PulsarError as second:
@@ -372,6 +387,10 @@ class PulsarTransaction:
         else:
             if was_open and self._commit_sent:
                 error.add_note(f"The Pulsar transaction {self.id} is aborted: nothing of it is visible. It can be run again.")
+
+    def _visible(self) -> str:
+        """Return the note of an error that is raised although the transaction is committed."""
+        return f"The Pulsar transaction {self.id} IS committed: its rows are visible. Do not run it again."
 
     def _check_takes(self, verb: str) -> None:
         """Raise OptionError if the transaction takes nothing more, because it has ended or a commit was begun."""

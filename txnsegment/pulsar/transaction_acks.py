@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from ledgers.errors import TxnSegmentError
 from metadata.common.errors import AckConflict
@@ -144,8 +145,9 @@ class TransactionAcks:
         """Give the subscription free. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._cursors.close()
-            self._acks.close()
+            with ExitStack() as both:  # closes both, although one may raise
+                both.callback(self._acks.close)
+                both.callback(self._cursors.close)
 
 
 def left_behind(client: PulsarClient, found: Layout, state: State, rows: RowsBySegment) -> frozenset[str]:

@@ -1,12 +1,13 @@
 """The commit protocol on a model of a broker. Each version is committed once, although drivers are killed and suspended, and
-requests and replies are lost or late. Each planted fault is detected.
+requests and replies are lost or late. The last driver leaves no transaction of an earlier one open. Each planted fault is detected.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ def wrong(seed: int, **planted: Any) -> str:
         return str(error)
     counts = world.committed()
     expected = dict.fromkeys(range(VERSIONS + 1), 1)
-    return "" if counts == expected else f"committed: {dict(counts)}"
+    if counts != expected:
+        return f"committed: {dict(counts)}"
+    return f"left open: {world.left_open()}" if world.left_open() else ""
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +99,13 @@ class Pipelined(ModelControl):
         return place
 
 
+class LosesStrays(ModelControl):
+    """A read of the openings ends early without an error, as if there were no more."""
+
+    def strays(self, opened: Opened) -> list[TxnId]:
+        return super().strays(opened)[:-1]
+
+
 class CheckpointFirst(Committer):
     """The checkpoint is written when `done` is sent, and not when its transaction has committed."""
 
@@ -139,6 +149,7 @@ def skips_leftovers(recovery: Recovery) -> list[TxnId]:
         pytest.param({"control": DoneOutside}, id="done outside of the transaction"),
         pytest.param({"control": NoFence, "make": made(NoGaps)}, id="no fencing, and gaps are not seen"),
         pytest.param({"control": Pipelined}, id="pipelined sends"),
+        pytest.param({"control": LosesStrays}, id="strays are lost"),
         pytest.param({"make": made(CheckpointFirst)}, id="checkpoint before the commit"),
         pytest.param({"make": made(TrustsItself)}, id="an unknown end counts as a commit"),
         pytest.param({"early_offset": True}, id="offset taken before the commit"),
@@ -234,10 +245,72 @@ def test_a_new_driver_ends_each_earlier_transaction_once() -> None:
     done, left, own = work(world, 0), world.begin(1), work(world, 1, "r2")
     assert alone(world).commit(done)
     control = WithStrays(world, [done.txn, left])
-    opened = Opened(own.txn, "segment", Position(0, 9))
-    assert at_once(control).commit(dataclasses.replace(own, opened=opened))
+    assert at_once(control).commit(dataclasses.replace(own, opened=opened(own)))
     assert control.ended == [done.txn, own.txn, left], "the stray is aborted when the version is decided"
     assert world.txns == {done.txn: "committed", left: "aborted", own.txn: "committed"}
+
+
+class Damaged(Instant):
+    """A control topic whose writers' log has a record that no txnsegment has written."""
+
+    def strays(self, opened: Opened) -> list[TxnId]:
+        raise LogDamaged("topic://a/b/log: a record cannot be read: b'junk'", advice="Find out who wrote the record.")
+
+
+def test_a_damaged_log_of_openings_fails_no_version_that_is_committed(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in its commit, nor in its replays, which are skipped."""
+    world = fresh()
+    for run, committed in (("r1", True), ("r2", False)):
+        one = work(world, 0, run)
+        with caplog.at_level(logging.WARNING):
+            assert at_once(Damaged(world)).commit(dataclasses.replace(one, opened=opened(one))) == committed
+        assert "topic://a/b/log: a record cannot be read" in caplog.text
+        caplog.clear()
+    assert world.committed() == {0: 1}
+
+
+def opened(one: Work) -> Opened:
+    return Opened(one.txn, "segment", Position(0, 9))
+
+
+class Unreadable(Instant):
+    """A control topic that gets a record that no txnsegment has written when `damaged` is set."""
+
+    damaged = False
+
+    def read(self, to: Position | None = None) -> Iterator[tuple[Position, Record]]:
+        if self.damaged:
+            raise LogDamaged("A record cannot be read: b'junk'", advice="Find out who wrote the record.")
+        yield from super().read(to)
+
+
+def test_a_version_that_was_aborted_is_called_so_although_the_control_topic_is_damaged() -> None:
+    world = fresh()
+    control, one = Unreadable(world), work(world, 0)
+    committer = at_once(control)
+    assert committer.begin(one)
+    world.end(one.txn, "aborted")
+    control.damaged = True
+    with pytest.raises(NotCommitted, match="was aborted before its commit") as raised:
+        committer.finish(one)
+    assert "could not be read: A record cannot be read: b'junk'" in str(raised.value.__cause__.__notes__)
+
+
+def test_an_outcome_that_a_damaged_control_topic_hides_is_called_unknown() -> None:
+    """The coordinator has forgotten the transaction, so only the control topic could tell the outcome."""
+    world = fresh()
+
+    class ForgetsAndDamaged(Forgets, Unreadable):
+        pass
+
+    def damages() -> None:
+        damaged.damaged = True
+
+    damaged = ForgetsAndDamaged(world, damages)
+    with pytest.raises(committing.OutcomeUnknown, match=r"version 0 of app to t was committed.*A record cannot be read") as raised:
+        at_once(damaged).commit(work(world, 0))
+    assert world.committed() == {0: 1}
+    assert "Find out who wrote the record." in raised.value.advice
 
 
 def test_a_driver_that_waits_for_its_turn_keeps_its_transaction() -> None:
@@ -246,7 +319,7 @@ def test_a_driver_that_waits_for_its_turn_keeps_its_transaction() -> None:
     early, late = work(world, 0, "early"), work(world, 0, "late")
     first, second = WithStrays(world, [early.txn]), Instant(world)
     committers = at_once(first), at_once(second)
-    assert committers[0].begin(dataclasses.replace(late, opened=Opened(late.txn, "segment", Position(0, 9))))
+    assert committers[0].begin(dataclasses.replace(late, opened=opened(late)))
     assert committers[1].commit(early)
     with pytest.raises(control.TakenOver):
         committers[0].finish(late)

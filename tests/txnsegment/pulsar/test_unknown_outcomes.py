@@ -12,17 +12,17 @@ import pytest
 
 from metadata.common.errors import Fenced, OptionError, OutcomeUnknown, TxnConflict, VersionConflict
 from pulsar_protocol.client import PulsarClient, TxnId
-from pulsar_protocol.errors import ConnectionLost, broker_error
+from pulsar_protocol.errors import ConnectionLost, TransactionEnded, broker_error
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Take, decode, encode
 from spark_txn_sink.pulsar.many_topics import Application
 from tests.support.pulsar_control_model import End, ModelControl, World
 from txnsegment.producer import Producer
-from txnsegment.pulsar import ending
+from txnsegment.pulsar import ending, transaction
 from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
-from txnsegment.transaction import Batches, Transaction, batches_of
+from txnsegment.transaction import Batches, Transaction, TransactionAborted, batches_of
 
 
 class Broker:
@@ -178,6 +178,15 @@ def test_every_consumer_is_told_the_outcome_once_though_one_of_them_fails() -> N
     assert [one.told for one in consumers] == [["aborted"], ["aborted"]]
 
 
+def test_an_interrupt_after_the_commit_says_that_the_rows_are_visible() -> None:
+    txn = begun(Broker())
+    txn.join(Consumer("ended"))
+    with pytest.raises(KeyboardInterrupt) as raised:
+        txn.commit()
+    assert raised.value.__notes__ == ["The Pulsar transaction 0_7 IS committed: its rows are visible. Do not run it again."]
+    assert txn.commit().txn_id == "0_7"
+
+
 def test_a_commit_while_append_takes_rows_is_refused() -> None:
     """It would commit the rows that were sent so far."""
     txn = begun(Broker())
@@ -201,9 +210,6 @@ class Control(ModelControl):
             super().end(txn, commit=commit)
         if self.lost and commit:
             raise ConnectionLost(f"The {self.lost} was lost.")
-
-    def passed(self, opened: Opened) -> None:
-        """Nothing has to be remembered, because no earlier driver has opened a transaction."""
 
 
 class Client:
@@ -315,6 +321,17 @@ def test_a_program_that_is_replaced_while_it_writes_acknowledgements_is_fenced(
     assert (kinds(world), world.txns, acks.told) == ([Take, Begin, Take], {TxnId(0, 1): "aborted"}, ["aborted"])
 
 
+def test_a_transaction_that_has_ended_is_a_conflict_although_its_control_topic_is_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says that the reason could not be looked up."""
+    txn, _ = version(world, monkeypatch)
+    world.write(b"junk", None)
+    ended = broker_error(21, "is ABORTED", "end txn")
+    assert isinstance(txn._ended_early(cast("TransactionEnded", ended)), TxnConflict)
+    assert "could not be read: A record cannot be read: b'junk'" in str(ended.__notes__)
+
+
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_a_second_commit_of_a_version_learns_the_outcome(world: World, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     txn, acks = version(world, monkeypatch, lost=lost)
@@ -335,17 +352,21 @@ class Accepting(PulsarTransaction):
         self.rows += sum(one.num_rows for one in batches_of(batches))
 
 
-def test_a_producer_writes_the_rows_of_an_aborted_transaction_again() -> None:
-    """The outcome of the first flush is unknown. The second one learns that the broker has aborted the transaction."""
-    broker = Broker("request")
-    made: list[Accepting] = []
+def producer_of(broker: Broker, made: list[Accepting]) -> Producer:
+    """Return a producer. `made`: gets its transactions."""
 
     def begin() -> Transaction:
         made.append(Accepting(cast("PulsarClient", broker), 60_000, lambda: "low"))
         made[-1]._id = TxnId(0, len(made))
         return cast("Transaction", made[-1])
 
-    producer = Producer(begin, "topic://public/default/t")
+    return Producer(begin, "topic://public/default/t")
+
+
+def test_a_producer_writes_the_rows_of_an_aborted_transaction_again() -> None:
+    """The outcome of the first flush is unknown. The second one learns that the broker has aborted the transaction."""
+    broker, made = Broker("request"), list[Accepting]()
+    producer = producer_of(broker, made)
     producer.send({"id": 1})
     with pytest.raises(OutcomeUnknown):
         producer.flush()
@@ -358,3 +379,38 @@ def test_a_producer_writes_the_rows_of_an_aborted_transaction_again() -> None:
     assert (committed := producer.flush()) is not None
     assert (committed.txn_id, [one.rows for one in made]) == ("0_2", [1, 2])
     assert producer.flush() is None
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_producer_goes_on_after_an_interrupt_of_its_flush(sent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sent`: the interrupt comes when the commit was carried out. Otherwise it comes before the commit was sent, and aborts the
+    transaction, so that the rows are written again.
+    """
+    broker, made = Broker(), list[Accepting]()
+    producer = producer_of(broker, made)
+    producer.send({"id": 1})
+
+    def interrupt(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(transaction, "settle_all" if sent else "record_places", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+    assert broker.state == ("COMMITTED" if sent else "ABORTED")
+    if not sent:
+        with pytest.raises(TransactionAborted, match="0_1 was aborted, because an earlier commit of it failed: KeyboardInterrupt"):
+            producer.flush()
+        broker.state = "OPEN"
+    assert (committed := producer.flush()) is not None
+    assert (committed.txn_id, [one.rows for one in made]) == (("0_1", [1]) if sent else ("0_2", [1, 1]))
+
+
+def test_a_commit_after_an_abort_that_found_the_transaction_committed_returns_its_result() -> None:
+    """Otherwise its caller would begin another transaction, and write the rows twice."""
+    txn = begun(Broker("reply"))
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    with pytest.raises(TransactionEnded):
+        txn.abort()
+    assert txn.commit().txn_id == "0_7"
