@@ -208,7 +208,7 @@ class VersionEnd:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._control.drop()
+        self._control.close()
 
 
 @contextmanager
