@@ -26,6 +26,7 @@ from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicMissing, TopicTerminated
 from pulsar_protocol.layout import Position
+from pulsar_protocol.log_holding import forget, hold
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
 from spark_txn_sink.plan import OVERWRITE
@@ -159,7 +160,10 @@ class _Writer:
                 return record_sent(client, work.opened.segment, record)
             except (TopicTerminated, TopicMissing) as error:
                 log.info("asking for the layout of the log of %s again: %s", self.options.topic, error.message)
-        return record_sent(client, log_segment(client, self.options.topic), record)
+                forget(client, self.options.topic)
+        segment = log_segment(client, self.options.topic)
+        hold(client, self.options.topic, segment)
+        return record_sent(client, segment, record)
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up. A transaction over several topics ends, too: Pulsar cannot take back
