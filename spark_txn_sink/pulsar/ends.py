@@ -8,7 +8,7 @@ from typing import Final
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, PulsarError, TransactionEnded
+from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, LogDamaged, PulsarError, TransactionEnded
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.resolving import UNKNOWN, End, resolved
 from spark_txn_sink.pulsar.work import Work
@@ -99,10 +99,11 @@ class Ends:
 
 def _unknown(work: Work, error: PulsarError, found_done: object) -> OutcomeUnknown:
     version = f"version {work.version} of " if found_done is not None else ""
+    damage = f" {error.advice}" if isinstance(error, LogDamaged) else ""
     return OutcomeUnknown(
         f"It is unknown whether {version}{work.what} was committed: the coordinator of the transaction {work.txn.text} gave no "
         f"answer to the commit: {error.message}",
-        advice="Start again when the broker can be reached. The next run learns it and writes nothing twice."
+        advice=f"Start again when the broker can be reached. The next run learns it and writes nothing twice.{damage}"
         if found_done is not None
         else f"Look for its rows before you write it again: a write without {work.words.app} is written again by a repetition.",
     )
