@@ -101,7 +101,7 @@ class PulsarClient:
         """`url`: see `Service`. `tls`: makes the context of encrypted connections. `seconds`: the limit of a request with its
         repetitions. `silence_seconds`: see `Channel`. Raises BadUrl.
         """
-        self.url = url
+        self.url = url.strip()
         self.service = Service.parse(url)
         self._seconds, self._pauses = seconds, pauses
         common: dict[str, Any] = {"authenticate": authenticate, "tls": tls, "seconds": seconds}

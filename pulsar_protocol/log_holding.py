@@ -23,26 +23,33 @@ registered subscription, and leaves the topic damaged when it is deleted.
 
 
 class _Held:
-    """The topics whose logs this client holds already."""
+    """For each topic, the segments of its log that this client holds already."""
 
     def __init__(self, client: PulsarClient) -> None:
-        self.topics: set[str] = set()
+        self.segments: dict[str, frozenset[str]] = {}
 
 
-def hold(client: PulsarClient, topic: str) -> None:
-    """Make the subscription of the writers' log of a topic, if this client has not made it yet. Idempotent. The log must exist.
-    Raises TopicMissing, or the error that the broker reports.
+def hold(client: PulsarClient, topic: str, segment: str) -> None:
+    """Make the subscription in all segments of the writers' log of a topic, unless this client has made it in `segment`, to which
+    the caller writes. A log has new segments after a split. Idempotent. The log must exist. Raises TopicMissing, or the error that
+    the broker reports.
     """
-    held = client.kept(_Held, _Held)
-    if topic in held.topics:
+    held = client.kept(_Held, _Held).segments
+    if segment in held.get(topic, ()):
         return
     name = log_name(topic)
+    segments = [one.name for one in client.layout(name).segments.values()]
     subscription = Subscription(client, name, SUBSCRIPTION, None)
     try:
-        subscription.give_cursors([one.name for one in client.layout(name).segments.values()])
+        subscription.give_cursors(segments)
     finally:
         subscription.close()
-    held.topics.add(topic)
+    held[topic] = frozenset(segments)
+
+
+def forget(client: PulsarClient, topic: str) -> None:
+    """Let the next `hold` make the subscription again. The log was deleted: a new log may have segments of the same names."""
+    client.kept(_Held, _Held).segments.pop(topic, None)
 
 
 def release(client: PulsarClient, topic: str, settled: Mapping[str, Position]) -> None:

@@ -13,9 +13,15 @@ SCHEMES: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _HOST: Final = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+(%[\w.-]+)?\]")
 
 
+def scheme_of(url: str) -> str:
+    """Return the scheme of a service URL, in lower case. Spaces around the URL do not count. Empty if the URL has no scheme."""
+    scheme, separator, _ = url.strip().partition("://")
+    return scheme.lower() if separator else ""
+
+
 def is_pulsar(url: str) -> bool:
-    """Return whether a service URL is one of Pulsar."""
-    return url.partition("://")[0] in SCHEMES
+    """Return whether a service URL is one of Pulsar. Spark's reads and writes, `connect` and `doctor` all decide by this."""
+    return scheme_of(url) in SCHEMES
 
 
 class BadUrl(PulsarError):
@@ -37,7 +43,7 @@ class Service:
                 "A Pulsar service URL has no user, password, token or parameters, but this one has.",
                 advice="Give pulsar://host:6650, and credentials in the environment (TXNSEGMENT_PULSAR_TOKEN, ..).",
             )
-        scheme, _, rest = url.partition("://")
+        scheme, rest = scheme_of(url), url.strip().partition("://")[2]
         hosts = [_host(one, SCHEMES[scheme], url) for one in rest.rstrip("/").split(",")] if scheme in SCHEMES else []
         if not hosts:
             raise BadUrl(f"{url} is no Pulsar service URL.", advice="Give pulsar://host:6650 or pulsar+ssl://host:6651.")

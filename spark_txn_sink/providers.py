@@ -4,27 +4,18 @@ needed, because imports in Spark's processes take a large part of the time of a 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from metadata.common.service import VARIABLE
+from metadata.common.service import text_given
+from pulsar_protocol.service import is_pulsar
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-PULSAR: Final = ("pulsar", "pulsar+ssl")
-
-
-def scheme_of(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
-    """Return the scheme of the service URL, in lower case; empty if no URL is given."""
-    given = {name.lower(): text for name, text in options.items()}.get("serviceurl") or environment.get(VARIABLE, "")
-    return given.strip().partition("://")[0].lower()
-
 
 def batch_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    if scheme_of(options) in PULSAR:
+    if is_pulsar(text_given(options)):
         from spark_txn_sink.pulsar.writer import BatchWriter as PulsarBatchWriter
 
         return PulsarBatchWriter(options, schema, overwrite)
@@ -34,7 +25,7 @@ def batch_writer(options: dict[str, str], schema: StructType, overwrite: bool) -
 
 
 def stream_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-    if scheme_of(options) in PULSAR:
+    if is_pulsar(text_given(options)):
         from spark_txn_sink.pulsar.writer import StreamWriter as PulsarStreamWriter
 
         return PulsarStreamWriter(options, schema, overwrite)

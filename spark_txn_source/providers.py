@@ -4,28 +4,19 @@ needed, because imports in Spark's processes take a large part of the time of a 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from metadata.common.service import VARIABLE
+from metadata.common.service import text_given
+from pulsar_protocol.service import is_pulsar
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-PULSAR: Final = ("pulsar", "pulsar+ssl")
-
-
-def scheme_of(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
-    """Return the scheme of the service URL, in lower case; empty if no URL is given."""
-    given = {name.lower(): text for name, text in options.items()}.get("serviceurl") or environment.get(VARIABLE, "")
-    return given.strip().partition("://")[0].lower()
-
 
 def columns(options: dict[str, str]) -> StructType:
     """Return the columns of a read for which the user gives no schema."""
-    if scheme_of(options) in PULSAR:
+    if is_pulsar(text_given(options)):
         from spark_txn_source.pulsar.columns import columns_now as pulsar_columns_now
 
         return pulsar_columns_now(options)
@@ -40,7 +31,7 @@ def columns(options: dict[str, str]) -> StructType:
 
 
 def batch_reader(options: dict[str, str], schema: StructType) -> DataSourceReader:
-    if scheme_of(options) in PULSAR:
+    if is_pulsar(text_given(options)):
         from spark_txn_source.pulsar.readers import batch_reader as pulsar_batch_reader
 
         return pulsar_batch_reader(options, schema)
@@ -50,7 +41,7 @@ def batch_reader(options: dict[str, str], schema: StructType) -> DataSourceReade
 
 
 def stream_reader(options: dict[str, str], schema: StructType) -> DataSourceStreamReader:
-    if scheme_of(options) in PULSAR:
+    if is_pulsar(text_given(options)):
         from spark_txn_source.pulsar.readers import stream_reader as pulsar_stream_reader
 
         return pulsar_stream_reader(options, schema)

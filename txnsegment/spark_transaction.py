@@ -89,11 +89,12 @@ class SparkTransaction(Transaction):
         names = [str(providers.named(name)) if is_persistent(name) else name for name in names]
         given |= {"path": names[0]} if isinstance(topic, str) else {"topics": json.dumps(names)}
         found = unread(self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False))
-        self.acknowledge(found.acks)
+        given = {name: text for name, text in given.items() if name.lower() not in ("endingoffsets", "endingtimestamp")}
+        df = spark.read.format("txnsegment").options(**{**given, **found.options()}).load()
+        self.acknowledge(found.acks)  # the last step: rows that the caller does not get are not acknowledged
         for one in found.ranges:
             log.info("read txn=%s %s=%s..%s subscription=%s", self.id, one.log, one.start, one.end, subscription)
-        given = {name: text for name, text in given.items() if name.lower() not in ("endingoffsets", "endingtimestamp")}
-        return spark.read.format("txnsegment").options(**{**given, **found.options()}).load()
+        return df
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:
         """Acknowledge, with the commit, the rows of a DataFrame that was read with `includeMetadata=true`, such as a micro-batch

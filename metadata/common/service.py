@@ -92,6 +92,13 @@ def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.en
     return parse_service_url(f"The environment variable {VARIABLE}", text)
 
 
+def text_given(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
+    """Return the service URL of the options of a read or write as it was given, or else that of the environment variable. Empty if
+    neither has one. The names of options are in any case.
+    """
+    return {name.lower(): text for name, text in options.items()}.get(SERVICE_URL.name.lower()) or environment.get(VARIABLE, "")
+
+
 def embedded_ledgers(url: ServiceUrl) -> str:
     """Return the URI of an embedded cluster's ledger folder: `file:///path/ledgers`. Raises OptionError for other schemes."""
     if url.scheme != "file":

@@ -11,6 +11,7 @@ log_records    the bytes of the records of logs of one owner, and the error for 
 owned_log      a log of one owner: a topic of one segment that only one producer writes
 resolving      reads a log of one owner, and finds out how the transactions of earlier owners ended
 work           what one commit makes visible, and the interface to the control topic
+ends           asks the coordinator for the end of a transaction, until the outcome is known
 committing     the driver's steps from the reports of the tasks to the end of the transaction
 journal        tells the program of a transaction over several topics which of its writes have begun and ended
 many_topics    the topics of a transaction, and the records of where its rows are. Also for one without Spark

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ledgers.errors import TxnSegmentError
+from pulsar_protocol import log_holding
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, TopicTerminated
@@ -93,6 +94,7 @@ class _Logs:
 
     def forget(self, topic: str) -> None:
         self._segments.pop(topic, None)
+        log_holding.forget(self._client, topic)
 
 
 def make_log(client: PulsarClient, topic: str, admin_url: str | None) -> None:

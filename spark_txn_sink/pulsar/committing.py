@@ -19,7 +19,7 @@ from typing import Final
 
 from ledgers.errors import TxnSegmentError
 from pulsar_protocol.client import TxnId
-from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, Fenced, LogDamaged, PulsarError, TransactionEnded
+from pulsar_protocol.errors import Fenced, PulsarError, TransactionEnded
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import (
@@ -37,32 +37,15 @@ from spark_txn_sink.pulsar.control import (
     after,
     decide,
 )
+from spark_txn_sink.pulsar.ends import LOOK, Ends, NotCommitted, already
 from spark_txn_sink.pulsar.log_records import Outcome, naming
-from spark_txn_sink.pulsar.resolving import AT_ONCE, NO_PRODUCER, UNKNOWN, Resolver, replayed, resolved
+from spark_txn_sink.pulsar.resolving import AT_ONCE, NO_PRODUCER, UNKNOWN, Resolver, replayed
 from spark_txn_sink.pulsar.work import Control, Work
 
 log = logging.getLogger("txnsegment.sink.pulsar")
 
-_LOOK: Final = (
-    "It was open for longer than {}, or somebody has aborted it by its id (`txnsegment txns abort`): the log of the broker "
-    "says which."
-)
-PATIENCE_SECONDS: Final = 60.0
-"""How long the coordinator is asked again for an outcome."""
 TRIES: Final = 3
 """How often the driver takes over before it gives up, if another driver or a lost connection ends its producer."""
-
-
-class NotCommitted(TxnSegmentError):
-    """The transaction of a write was aborted. Nothing of the write is visible."""
-
-
-class OutcomeUnknown(TxnSegmentError):
-    """It is unknown whether a write was committed. The next run finds the outcome in the control topic."""
-
-
-def _already() -> None:
-    """Return at once, because nothing has to be recorded before the commit."""
 
 
 class Committer:
@@ -84,6 +67,7 @@ class Committer:
     ) -> None:
         self._at_once = at_once
         self._control, self._pause, self._now, self._patience = control, pause, now, patience
+        self._ends = Ends(control.end, pause=pause, now=now, patience=patience)
         self._state: State | None = None
         self._run: str | None = None
         self._last: Position | None = None
@@ -93,7 +77,7 @@ class Committer:
         self._committed: set[TxnId] = set()
         """The transactions whose `done` the last take-over has read."""
 
-    def commit(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
+    def commit(self, work: Work, recorded: Callable[[], object] = already) -> bool:
         """Commit a version. Return False if another transaction has committed the version; then this transaction is aborted.
         `recorded`: see `finish`. Raises as `begin` and `finish`.
         """
@@ -135,7 +119,7 @@ class Committer:
         """
         return self._judge(self._look(), work)
 
-    def finish(self, work: Work, recorded: Callable[[], object] = _already) -> bool:
+    def finish(self, work: Work, recorded: Callable[[], object] = already) -> bool:
         """Commit the version that `begin` has prepared. Return False if another transaction has committed the version meanwhile;
         then this transaction is aborted. `recorded`: waits until the positions of the rows are recorded
         (`pulsar_protocol.sent_log`). They must be recorded before the transaction is committed.
@@ -159,30 +143,14 @@ class Committer:
         self._checkpoint(None if self._strays_due else work.opened)
         return True
 
-    def commit_alone(self, work: Work, recorded: Callable[[], object] = _already) -> None:
-        """Commit a write that has no application. Such a write has no version that could be repeated, so the control topic is not
-        used. `recorded`: see `finish`.
-
-        Raises NotCommitted, OutcomeUnknown, or the error of `recorded`.
-        """
-        recorded()
-        try:
-            self._end(work, None)
-        except TransactionEnded as error:
-            raise NotCommitted(
-                f"The transaction {work.txn.text} of {work.what} was aborted before its commit: {error.message}",
-                advice=f"Nothing of it is visible. Write it again. {_LOOK.format(work.words.timeout)}",
-            ) from error
-
     def abort(self, txn: TxnId) -> Outcome | None:
-        """Abort a transaction, and return its outcome. Return None if the outcome stays unknown. Then the timeout of the
-        transaction or the next run of the application ends it.
-        """
-        try:
-            return self._resolve(txn)
-        except PulsarError as error:
-            log.warning("the transaction %s could not be aborted: %s", txn.text, error.message)
-            return None
+        """See `Ends.abort`."""
+        return self._ends.abort(txn)
+
+    def close(self) -> None:
+        """Give up the control topic for good."""
+        self._state = None
+        self._control.close()
 
     # --- the steps ---
 
@@ -235,7 +203,7 @@ class Committer:
                 return False
         except PulsarError as second:
             error.add_note(f"The control topic of {work.what} could not be read: {second.message}")
-        why = f" {_LOOK.format(work.words.timeout)}" if isinstance(error, TransactionEnded) else ""
+        why = f" {LOOK.format(work.words.timeout)}" if isinstance(error, TransactionEnded) else ""
         raise NotCommitted(
             f"The transaction {work.txn.text} of version {work.version} of {work.what} was aborted before its commit: "
             f"{error.message}",
@@ -293,12 +261,6 @@ class Committer:
     def _resolver(self, patience: float) -> Resolver:
         return Resolver(self._control.end, pause=self._pause, now=self._now, patience=patience, at_once=self._at_once)
 
-    def _resolve(self, txn: TxnId) -> Outcome:
-        """Abort a transaction, and ask again until the outcome is known. Return the outcome. A transaction that its coordinator
-        does not know any more counts as aborted. If it was committed nevertheless, the caller finds its `done` in the records.
-        """
-        return resolved(self._control.end, txn, pause=self._pause, now=self._now, patience=self._patience) or "aborted"
-
     def _follows(self, before: Position | None) -> bool:
         """Return whether the last record of this producer directly follows the position `before`. If it does, no other producer has
         written in between. Fencing alone does not ensure that, because a broker of version 5.0.0-M1 accepts two producers that are
@@ -311,46 +273,15 @@ class Committer:
         if txn is None and self._state is not None:
             self._state = after(self._state, record)
 
-    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
-        """Commit the transaction. If the coordinator does not know the transaction, `found_done` is called (see `_found_done`). A
-        write without an application passes None as `found_done`. Raises OutcomeUnknown. Raises TransactionEnded if the transaction
-        is not committed.
+    def _end(self, work: Work, found_done: Callable[[], bool | None]) -> None:
+        """Commit the transaction. If the coordinator does not know the transaction, `found_done` is called (see `_found_done`).
+        Raises OutcomeUnknown. Raises TransactionEnded if the transaction is not committed.
         """
-        deadline, asked = self._now() + self._patience, False
-        while True:
-            try:
-                return self._control.end(work.txn, commit=True)
-            except TransactionEnded as error:
-                forgotten = error.code == TRANSACTION_NOT_FOUND
-                try:
-                    found = found_done() if forgotten and found_done is not None else None
-                except PulsarError as second:
-                    self._forget()
-                    raise self._unknown(work, second, found_done) from error
-                if found:
-                    return
-                self._forget()
-                if forgotten and found is None and asked:
-                    raise self._unknown(work, error, found_done) from error
-                raise
-            except PulsarError as error:  # also one that does not pass: an earlier request may have committed
-                if not isinstance(error, UNKNOWN) or self._now() > deadline:
-                    self._forget()
-                    raise self._unknown(work, error, found_done) from error
-                asked = True
-                self._pause(0.2)
-
-    @staticmethod
-    def _unknown(work: Work, error: PulsarError, found_done: object) -> OutcomeUnknown:
-        version = f"version {work.version} of " if found_done is not None else ""
-        damage = f" {error.advice}" if isinstance(error, LogDamaged) else ""
-        return OutcomeUnknown(
-            f"It is unknown whether {version}{work.what} was committed: the coordinator of the transaction {work.txn.text} gave no "
-            f"answer to the commit: {error.message}",
-            advice=f"Start again when the broker can be reached. The next run learns it and writes nothing twice.{damage}"
-            if found_done is not None
-            else f"Look for its rows before you write it again: a write without {work.words.app} is written again by a repetition.",
-        )
+        try:
+            self._ends.commit(work, found_done)
+        except TxnSegmentError:
+            self._forget()
+            raise
 
     def _found_done(self, work: Work) -> bool | None:
         """Return whether the control topic has the `done` of a transaction that its coordinator does not know. None: a successor

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.layout import Position
-from pulsar_protocol.log_holding import hold
+from pulsar_protocol.log_holding import forget, hold
 from pulsar_protocol.sent_log import Sent, log_name, record_sent
 from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.attempts import Opened, opened
@@ -55,8 +55,8 @@ def record_places(client: PulsarClient, txn: TxnId, topics: Iterable[Topic], adm
     """
 
     def record(topic: str, sent: Sent) -> Opened:
-        log = found_or_created(client, log_name(topic), admin_url, 1).active[0].name
-        when_created(lambda: hold(client, topic))
+        log = found_or_created(client, log_name(topic), admin_url, 1, lambda: forget(client, topic)).active[0].name
+        when_created(lambda: hold(client, topic, log))
         return Opened(txn, log, when_created(lambda: record_sent(client, log, sent)))
 
     found: dict[str, Opened] = {}

@@ -6,6 +6,7 @@ subscription. So a recovery reads only the records from the last checkpoint on, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -46,6 +47,9 @@ class OwnedLog(Generic[R]):
     ) -> None:
         self.name = name
         self._connect, self._admin_url, self._codec, self._access = connect, admin_url, codec, access
+        self._guard = threading.Lock()
+        """Held while the connection is made or given up, because threads that abort transactions use it, too."""
+        self._closed = False
         self._client: PulsarClient | None = None
         self._producer: Producer | None = None
         self._segment: str | None = None
@@ -95,14 +99,26 @@ class OwnedLog(Generic[R]):
 
     def drop(self) -> None:
         """Close the producer and its connection, so that the next `own` makes new ones."""
-        if self._client is not None:
-            self._client.close()
-        self._client = self._producer = None
+        with self._guard:
+            client, self._client, self._producer = self._client, None, None
+        if client is not None:
+            client.close()
+
+    def close(self) -> None:
+        """Do as `drop`, for good: later calls raise ConnectionLost. So an abort in another thread, for which nobody waits any more,
+        makes no connection that nobody closes. Idempotent.
+        """
+        with self._guard:
+            self._closed = True
+        self.drop()
 
     def _opened(self) -> PulsarClient:
-        if self._client is None:
-            self._client = self._connect()
-        return self._client
+        with self._guard:
+            if self._closed:
+                raise ConnectionLost(f"The connection of {self.name} was closed.", advice="Its owner has ended. Make another one.")
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
 
     def _cursor(self, segment: str, subscription: str = SUBSCRIPTION) -> Consumer:
         """Return a consumer of the durable subscription of a segment. It is open for a moment only, and receives no messages."""

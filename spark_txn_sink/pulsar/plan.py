@@ -86,7 +86,7 @@ def _plan(
 ) -> PulsarPlan:
     """Return the plan of a write to a topic that exists. `txn`: waits for the id of the transaction."""
     opening = opened(client, options.topic, options.admin_url, txn(), unique)
-    when_created(lambda: hold(client, options.topic))
+    when_created(lambda: hold(client, options.topic, opening.segment))
     return PulsarPlan(
         service_url=options.service_url,
         topic=options.topic,

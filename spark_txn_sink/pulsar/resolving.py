@@ -56,6 +56,8 @@ def resolved(
             if now() >= deadline or stopped():
                 raise
             pause(0.2)
+            if stopped():  # meanwhile the caller may have closed the connection for good
+                raise
 
 
 class Resolver:

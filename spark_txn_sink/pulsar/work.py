@@ -48,6 +48,9 @@ class Control(Protocol):
     def drop(self) -> None:
         """Close the producer and its connection, so that the next `take` makes new ones."""
 
+    def close(self) -> None:
+        """Do as `drop`, for good."""
+
 
 @dataclass(frozen=True)
 class Work:

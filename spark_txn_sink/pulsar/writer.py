@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,12 +26,14 @@ from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicMissing, TopicTerminated
 from pulsar_protocol.layout import Position
+from pulsar_protocol.log_holding import forget, hold
 from pulsar_protocol.sent_log import Sent as SentRecord
 from pulsar_protocol.sent_log import log_segment, record_sent
 from spark_txn_sink.plan import OVERWRITE
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import PATIENCE_SECONDS, Committer, NotCommitted
+from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.ends import PATIENCE_SECONDS, Ends, NotCommitted
 from spark_txn_sink.pulsar.journal import Note, end_write, merged, token
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, check_key_column, plan_write
@@ -42,7 +45,7 @@ log = logging.getLogger("txnsegment.sink.pulsar")
 
 Messages = Sequence[WriterCommitMessage | None]
 _committers: dict[tuple[str, str, str], Committer] = {}
-"""The committers of this process, by service URL, application and topic. A process commits one batch at a time."""
+"""The committers of the streams of this process, by service URL, application and topic. A process commits one batch at a time."""
 
 
 class NotPlanned(TxnSegmentError, pickle.PickleError):
@@ -122,9 +125,10 @@ class _Writer:
             recording = beside.submit(self._record, work)
             committed = True
             if app is None:
-                committer(self.options, "").commit_alone(work, recording.result)
+                self._ends().commit_alone(work, recording.result)
             else:
-                committed = committer(self.options, app).commit(work, recording.result)
+                with committer(self.options, app) as mine:
+                    committed = mine.commit(work, recording.result)
         if not committed:
             return False
         recorded = recording.result()
@@ -156,7 +160,10 @@ class _Writer:
                 return record_sent(client, work.opened.segment, record)
             except (TopicTerminated, TopicMissing) as error:
                 log.info("asking for the layout of the log of %s again: %s", self.options.topic, error.message)
-        return record_sent(client, log_segment(client, self.options.topic), record)
+                forget(client, self.options.topic)
+        segment = log_segment(client, self.options.topic)
+        hold(client, self.options.topic, segment)
+        return record_sent(client, segment, record)
 
     def give_up(self, messages: Messages) -> None:
         """Abort the transaction of a write that Spark gave up. A transaction over several topics ends, too: Pulsar cannot take back
@@ -164,7 +171,10 @@ class _Writer:
         """
         txn = self._txn([cast("Sent", one) for one in messages if one is not None])
         if txn is not None:
-            committer(self.options, self.options.txn_app_id or "").abort(txn)
+            self._ends().abort(txn)
+
+    def _ends(self) -> Ends:
+        return Ends(shared(self.options.service_url).patient().end, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
 
     def _txn(self, reports: Sequence[Sent]) -> TxnId | None:
         """Return the transaction of the reports. Without reports return the transaction of the plan, or None if there is no plan.
@@ -209,11 +219,21 @@ def joined(reports: Sequence[Sent]) -> dict[str, tuple[Position, Position]]:
     return merged((topic, one.segments) for one in reports).get(topic, {})
 
 
-def committer(options: PulsarWriteOptions, app: str) -> Committer:
-    """Return the committer of this process for an application and a topic."""
-    key = (options.service_url, app, options.topic)
-    if key not in _committers:
-        url = options.service_url
+@contextmanager
+def committer(options: PulsarWriteOptions, app: str) -> Iterator[Committer]:
+    """Yield the committer of an application and a topic. The one of a stream stays for the next micro-batch. The one of a batch is
+    closed at the end of the block, because each batch takes over the control topic anew.
+    """
+    key, url = (options.service_url, app, options.topic), options.service_url
+    found = _committers.get(key) if options.streaming else None
+    if found is None:
         control = ControlTopic(lambda: connect(url).patient(), app, options.topic, options.admin_url)
-        _committers[key] = Committer(control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
-    return _committers[key]
+        found = Committer(control, pause=time.sleep, now=time.monotonic, patience=PATIENCE_SECONDS)
+    if options.streaming:
+        _committers[key] = found
+        yield found
+        return
+    try:
+        yield found
+    finally:
+        found.close()

@@ -20,11 +20,11 @@ from pulsar_protocol.errors import ConnectionLost, TimedOut, TopicMissing, Topic
 from pulsar_protocol.rest import Refused
 from pulsar_protocol.values import SchemaVersions
 from spark_txn_sink.pulsar.attempts import AttemptRefused
-from spark_txn_sink.pulsar.committing import Committer, Work
-from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.ends import Ends
 from spark_txn_sink.pulsar.options import PulsarWriteOptions
 from spark_txn_sink.pulsar.plan import PulsarPlan, plan_write
 from spark_txn_sink.pulsar.sending import Sent, Task, send_rows
+from spark_txn_sink.pulsar.work import Work
 from spark_txn_sink.pulsar.writer import joined
 from tests.support.pulsar_reads import messages_of, visible
 
@@ -45,12 +45,10 @@ class Sink:
         return plan_write(self.client, parsed, from_arrow_schema(columns), uuid.uuid4().hex)
 
     def commit(self, plan: PulsarPlan, *reports: Sent) -> None:
-        control = ControlTopic(lambda: PulsarClient(self.broker.url), "", self.topic, self.broker.admin_url)
-        committer = Committer(control, pause=time.sleep, now=time.monotonic, patience=20.0)
+        ends = Ends(self.client.end, pause=time.sleep, now=time.monotonic, patience=20.0)
         rows = sum(one.rows for one in reports)
         txn = plan.opened.txn
-        committer.commit_alone(Work(txn, txn.text, 1, self.topic, joined(reports), rows, "a write", streaming=False))
-        control.drop()
+        ends.commit_alone(Work(txn, txn.text, 1, self.topic, joined(reports), rows, "a write", streaming=False))
 
     def write(self, batch: pa.RecordBatch, **options: str) -> None:
         plan = self.plan(batch.schema, **options)

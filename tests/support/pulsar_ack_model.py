@@ -106,6 +106,9 @@ class ModelLog:
         if self.broker.owner is self:
             self.broker.owner = None
 
+    def close(self) -> None:
+        self.drop()
+
 
 def acks_of(broker: Broker) -> AckLog:
     """Return the log as a new consumer has it."""

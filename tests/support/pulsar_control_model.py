@@ -168,6 +168,9 @@ class ModelControl:
     def drop(self) -> None:
         self.epoch = -1
 
+    def close(self) -> None:
+        self.drop()
+
     def _step(self, work: Callable[[], T]) -> T:
         switch()
         rng, faults = self.world.rng, self.world.faults

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,9 @@ from metadata.records.names import key_hash, segment_name, topic_name
 from metadata.write.staging_manifests import StagingArea
 from tests.support.rows import rows, rows_by_segment
 from txnsegment import Cluster, SparkTransaction, connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 BIG, SMALL = "topic://acme/sales/big", "topic://acme/audit/small"
 
@@ -82,6 +86,33 @@ def test_a_spark_transaction_opens_at_its_end_and_commits_all_writes(consumed: C
     assert consumed.subscriptions.describe("in", "s").lag.rows == 0
     found = consumed.transactions.get(txn.commit().txn_id or "")
     assert (found.state, found.app, found.version, found.topic, txn.commit().rows) == ("COMMITTED", "etl", 3, "", 5)
+
+
+class BrokenSession:
+    """A stand-in for a Spark session whose reads fail."""
+
+    @property
+    def read(self) -> BrokenSession:
+        return self
+
+    def format(self, name: str) -> BrokenSession:
+        return self
+
+    def options(self, **options: str) -> BrokenSession:
+        return self
+
+    def load(self) -> DataFrame:
+        raise ZeroDivisionError
+
+
+def test_a_read_that_fails_in_spark_acknowledges_nothing(consumed: Cluster) -> None:
+    """The block goes on after the error, and commits."""
+    with consumed.transaction() as txn:
+        with pytest.raises(ZeroDivisionError):
+            txn.read(cast("SparkSession", BrokenSession()), "in", subscription="s")
+        spark_write(txn.options, BIG, table(1))
+    assert numbers(consumed, BIG) == [1]
+    assert consumed.subscriptions.describe("in", "s").lag.rows == 6
 
 
 def test_an_exception_in_the_block_leaves_nothing_and_the_sweep_takes_the_manifests(consumed: Cluster) -> None:

@@ -215,7 +215,8 @@ class AckLog:
     def close(self) -> None:
         """Give the subscription free for good. Idempotent."""
         self._closed = True
-        self.forget()
+        self._state = None
+        self._log.close()
 
     # --- the steps ---
 

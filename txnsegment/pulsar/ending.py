@@ -14,10 +14,12 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, PulsarError, TransactionEnded
 from pulsar_protocol.errors import Fenced as ProducerFenced
 from pulsar_protocol.service import Service
-from spark_txn_sink.pulsar import committing, control
+from spark_txn_sink.pulsar import control
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import PATIENCE_SECONDS, Committer
+from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control_topic import ControlTopic
+from spark_txn_sink.pulsar.ends import PATIENCE_SECONDS
+from spark_txn_sink.pulsar.ends import OutcomeUnknown as WriteUnknown
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic
 from spark_txn_sink.pulsar.work import Work
@@ -208,7 +210,7 @@ class VersionEnd:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._control.drop()
+        self._control.close()
 
 
 @contextmanager
@@ -216,7 +218,7 @@ def _translated() -> Iterator[None]:
     """Raise the errors of the control topic as those of the public API."""
     try:
         yield
-    except committing.OutcomeUnknown as error:
+    except WriteUnknown as error:
         raise OutcomeUnknown(
             error.message, advice="Call commit() again, or run the transaction again with the same app and version."
         ) from error

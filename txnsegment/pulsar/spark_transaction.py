@@ -121,11 +121,11 @@ class PulsarSparkTransaction(PulsarTransaction):
             df = spark.read.format("txnsegment").options(**given, **read_exactly(found.values())).load()
             for one, rows in found.items():
                 log.info("read txn=%s topic=%s to=%s subscription=%s", self.id, one.topic, rows.ends, name)
-            # Nothing is acknowledged if one of the steps above raises.
-            self._take_part({one: (rows.rows, rows.sent) for one, rows in found.items() if rows.ends})
             for one, rows in found.items():
                 if rows.rows and not rows.ends:
-                    one.acknowledge_now(rows.rows)
+                    one.acknowledge_now(rows.rows)  # these positions have no rows
+            # The last step: if one of the steps above raises, no row is acknowledged.
+            self._take_part({one: (rows.rows, rows.sent) for one, rows in found.items() if rows.ends})
             return df
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:

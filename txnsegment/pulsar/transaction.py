@@ -21,8 +21,8 @@ from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, Pulsar
 from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values
-from spark_txn_sink.pulsar import committing
 from spark_txn_sink.pulsar.attempts import Opened, make_log
+from spark_txn_sink.pulsar.ends import NotCommitted
 from spark_txn_sink.pulsar.journal import merged
 from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
@@ -309,7 +309,7 @@ class PulsarTransaction:
                 return version.finish(
                     lambda: recorded.update(record_places(self._client, txn, topics, self._application.admin_url))
                 )
-            except committing.NotCommitted as error:
+            except NotCommitted as error:
                 if isinstance(error.__cause__, TransactionEnded):
                     raise self._ended_early(error.__cause__, checked=True) from error
                 raise TxnConflict(error.message, advice=error.advice) from error

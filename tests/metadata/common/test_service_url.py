@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metadata.common.errors import OptionError
-from metadata.common.service import VARIABLE, embedded_ledgers, parse_service_url, service_url
+from metadata.common.service import VARIABLE, embedded_ledgers, parse_service_url, service_url, text_given
 from metadata.store import folder_of
 
 
@@ -108,6 +108,22 @@ def test_the_option_wins_over_the_environment() -> None:
     given_url = parse_service_url("x", "memory://a")
     assert service_url(given_url, {VARIABLE: "memory://b"}) == given_url
     assert str(service_url(None, {VARIABLE: "memory://b"})) == "memory://b"
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "text"),
+    [
+        ({"serviceURL": "pulsar://h"}, {}, "pulsar://h"),
+        ({"SERVICEURL": "file:///x"}, {VARIABLE: "pulsar://h"}, "file:///x"),
+        ({"serviceUrl": ""}, {VARIABLE: "pulsar://h"}, "pulsar://h"),
+        ({}, {VARIABLE: "pulsar://h"}, "pulsar://h"),
+        ({}, {}, ""),
+    ],
+)
+def test_the_text_of_the_url_is_that_of_the_option_or_of_the_environment(
+    options: dict[str, str], environment: dict[str, str], text: str
+) -> None:
+    assert text_given(options, environment) == text
 
 
 @pytest.mark.parametrize("environment", [{}, {VARIABLE: " "}])

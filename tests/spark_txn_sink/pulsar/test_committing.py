@@ -17,8 +17,9 @@ from pulsar_protocol.errors import ConnectionLost, LogDamaged, PulsarError, brok
 from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar import committing, control
 from spark_txn_sink.pulsar.attempts import Opened
-from spark_txn_sink.pulsar.committing import Committer, NotCommitted
+from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Recovery, Take, encode
+from spark_txn_sink.pulsar.ends import Ends, NotCommitted, OutcomeUnknown
 from spark_txn_sink.pulsar.work import Control, Work
 from tests.support.pulsar_control_model import LEDGER, PATIENCE, ModelControl, World, simulate
 
@@ -109,7 +110,7 @@ class LosesStrays(ModelControl):
 class CheckpointFirst(Committer):
     """The checkpoint is written when `done` is sent, and not when its transaction has committed."""
 
-    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
+    def _end(self, work: Work, found_done: Callable[[], bool | None]) -> None:
         assert self._state is not None
         before = self._state
         self._state = control.after(before, work.done)
@@ -121,7 +122,7 @@ class CheckpointFirst(Committer):
 class TrustsItself(Committer):
     """Counts a transaction as committed although the reply to its end was lost."""
 
-    def _end(self, work: Work, found_done: Callable[[], bool | None] | None) -> None:
+    def _end(self, work: Work, found_done: Callable[[], bool | None]) -> None:
         try:
             self._control.end(work.txn, commit=True)
         except ConnectionLost:
@@ -307,7 +308,7 @@ def test_an_outcome_that_a_damaged_control_topic_hides_is_called_unknown() -> No
         damaged.damaged = True
 
     damaged = ForgetsAndDamaged(world, damages)
-    with pytest.raises(committing.OutcomeUnknown, match=r"version 0 of app to t was committed.*A record cannot be read") as raised:
+    with pytest.raises(OutcomeUnknown, match=r"version 0 of app to t was committed.*A record cannot be read") as raised:
         at_once(damaged).commit(work(world, 0))
     assert world.committed() == {0: 1}
     assert "Find out who wrote the record." in raised.value.advice
@@ -424,7 +425,7 @@ def test_a_transaction_that_timed_out_is_an_error_and_the_batch_can_run_again() 
     committer = alone(world)
     one = work(world, 0)
     world.end(one.txn, "aborted")
-    with pytest.raises(committing.NotCommitted):
+    with pytest.raises(NotCommitted):
         committer.commit(one)
     assert alone(world).commit(work(world, 0, "r2"))
     assert world.committed() == {0: 1}
@@ -457,8 +458,10 @@ FORGOTTEN = broker_error(24, "unknown", "end txn")
 def test_a_write_without_an_application_whose_outcome_is_unknown_is_not_called_repeatable(errors: tuple[PulsarError, ...]) -> None:
     """Its repetition writes the rows again, also if the first try was committed."""
     world = fresh()
-    with pytest.raises(committing.OutcomeUnknown, match="unknown whether app to t was committed") as raised:
-        impatient(Away(world, *errors)).commit_alone(work(world, 0))
+    times = iter(range(1_000))
+    ends = Ends(Away(world, *errors).end, pause=lambda seconds: None, now=lambda: float(next(times)), patience=1.0)
+    with pytest.raises(OutcomeUnknown, match="unknown whether app to t was committed") as raised:
+        ends.commit_alone(work(world, 0))
     assert "Look for its rows before you write it again" in raised.value.advice
     assert "nothing twice" not in raised.value.advice
 
@@ -467,7 +470,7 @@ def test_a_version_whose_outcome_is_unknown_is_learned_by_the_next_run() -> None
     world = fresh()
     one = work(world, 0)
     committer = impatient(Away(world, LOST))
-    with pytest.raises(committing.OutcomeUnknown, match="unknown whether version 0 of app to t was committed") as raised:
+    with pytest.raises(OutcomeUnknown, match="unknown whether version 0 of app to t was committed") as raised:
         committer.commit(one)
     assert "The next run learns it and writes nothing twice" in raised.value.advice
 
@@ -501,7 +504,7 @@ def test_the_outcome_is_unknown_if_the_coordinator_has_forgotten_the_transaction
                 raise LOST
             return super().take(run)
 
-    with pytest.raises(committing.OutcomeUnknown, match="unknown whether version 0 of app to t was committed"):
+    with pytest.raises(OutcomeUnknown, match="unknown whether version 0 of app to t was committed"):
         at_once(Unreadable(world, lambda: None)).commit(work(world, 0))
     assert world.committed() == {0: 1}, "it was committed, and nobody may say that it was not"
 
@@ -519,7 +522,7 @@ def test_a_version_that_was_committed_before_a_successor_committed_the_next_one_
 
     first = at_once(Forgets(world, succeeds))
     if every == 5:
-        with pytest.raises(committing.OutcomeUnknown):
+        with pytest.raises(OutcomeUnknown):
             first.commit(work(world, 0, "r1"))
     else:
         assert first.commit(work(world, 0, "r1"))
@@ -531,7 +534,7 @@ def test_a_write_without_an_application_that_was_aborted_says_where_to_look() ->
     one = work(world, 0)
     world.end(one.txn, "aborted")
     with pytest.raises(NotCommitted, match="was aborted before its commit") as raised:
-        alone(world).commit_alone(one)
+        Ends(Instant(world).end, pause=lambda seconds: None, now=lambda: 0.0, patience=PATIENCE).commit_alone(one)
     assert "txnTimeoutMs" in raised.value.advice
     assert "txnsegment txns abort" in raised.value.advice
 

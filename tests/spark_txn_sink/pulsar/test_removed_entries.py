@@ -133,7 +133,7 @@ class Written:
 
 def test_records_of_a_hidden_transaction_are_held(broker: PulsarBroker, client: PulsarClient) -> None:
     topic = Written(broker, client)
-    hold(client, topic.name)
+    hold(client, topic.name, topic.log)
     topic.transaction()
     first = topic.kept_from()
     pin = client.begin(600_000)

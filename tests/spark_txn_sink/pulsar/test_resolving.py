@@ -15,7 +15,7 @@ from pulsar_protocol.layout import Position
 from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.committing import Committer
 from spark_txn_sink.pulsar.control import Begin, Take, encode
-from spark_txn_sink.pulsar.resolving import AT_ONCE, Resolver
+from spark_txn_sink.pulsar.resolving import AT_ONCE, Resolver, resolved
 from spark_txn_sink.pulsar.work import Work
 from tests.support.pulsar_control_model import PATIENCE, ModelControl, World
 from tests.support.waits import Waits
@@ -101,6 +101,18 @@ def test_a_caller_that_gives_up_waits_for_no_request_and_no_request_follows() ->
             one.join(SECONDS)
     assert said == ["at once"]
     assert sorted(asked) == TXNS
+
+
+def test_an_abort_is_not_repeated_if_its_caller_gives_up_during_the_pause() -> None:
+    over, asked, waits = threading.Event(), list[TxnId](), Waits()
+
+    def end(txn: TxnId, *, commit: bool) -> None:
+        asked.append(txn)
+        raise ConnectionLost("The client was closed.")
+
+    with pytest.raises(ConnectionLost):
+        resolved(end, TXNS[0], pause=lambda seconds: over.set(), now=waits.now, patience=60, stopped=over.is_set)
+    assert asked == TXNS[:1]
 
 
 class Control(ModelControl):

@@ -16,7 +16,6 @@ from pulsar_protocol.client import TxnId
 from pulsar_protocol.entries import Compression, Message, Rows
 from pulsar_protocol.errors import MessageTooLarge, TopicTerminated
 from pulsar_protocol.layout import Bits, Layout, Position, Segment, ring_place
-from spark_txn_sink.providers import scheme_of
 from spark_txn_sink.pulsar.attempts import Attempt, first_of
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE, PulsarWriteOptions
 from spark_txn_sink.pulsar.routing import Router
@@ -340,17 +339,3 @@ def test_the_admin_url_comes_from_the_option_or_the_environment() -> None:
 def test_options_that_cannot_work_are_errors(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         parsed(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "environment", "scheme"),
-    [
-        ({"serviceURL": "pulsar://h"}, {}, "pulsar"),
-        ({"serviceurl": "Pulsar+SSL://h"}, {}, "pulsar+ssl"),
-        ({}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}, "pulsar"),
-        ({"serviceUrl": "file:///x"}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}, "file"),
-        ({}, {}, ""),
-    ],
-)
-def test_the_scheme_decides_the_writer(options: dict[str, str], environment: dict[str, str], scheme: str) -> None:
-    assert scheme_of(options, environment) == scheme

@@ -6,7 +6,6 @@ import pytest
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.layout import Position
-from spark_txn_source.providers import scheme_of
 from spark_txn_source.pulsar.option_table import At
 from spark_txn_source.pulsar.options import PulsarReadOptions
 
@@ -15,13 +14,6 @@ URL = {"serviceUrl": "pulsar://localhost:6650", "topic": "orders"}
 
 def parse(streaming: bool | None = True, **more: str) -> PulsarReadOptions:
     return PulsarReadOptions.parse({**URL, **more}, streaming=streaming)
-
-
-def test_the_scheme_of_the_service_url_chooses_the_source() -> None:
-    assert scheme_of({"SERVICEURL": " pulsar+ssl://h:1"}, {}) == "pulsar+ssl"
-    assert scheme_of({}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}) == "pulsar"
-    assert scheme_of({"serviceUrl": "file:///x"}, {"TXNSEGMENT_SERVICE_URL": "pulsar://h"}) == "file"
-    assert scheme_of({}, {}) == ""
 
 
 def test_defaults() -> None:

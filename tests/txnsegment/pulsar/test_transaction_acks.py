@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import pytest
 from metadata.common.errors import OptionError
 from metadata.records.row_ranges import Row, before
 from pulsar_protocol.client import PulsarClient, TxnId
+from pulsar_protocol.errors import TimedOut
 from pulsar_protocol.layout import Layout, Position
 from spark_txn_sink.pulsar.many_topics import Application
 from tests.support.pulsar_ack_model import Broker, T, acks_of
@@ -177,3 +179,26 @@ def test_a_read_whose_transaction_another_thread_ends_acknowledges_nothing_and_g
     with pytest.raises(OptionError, match="has ended"):
         txn.read(cast("Any", Spark()), ONE, subscription="s")
     assert acked(broker) == {}
+
+
+def test_a_read_that_cannot_acknowledge_positions_without_rows_acknowledges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first topic of the read has unread rows, the second one only positions without rows. The program goes on after the
+    error, and commits.
+    """
+    (one, log_of_one), (two, log_of_two) = existing_log(), existing_log()
+    txn = transaction(monkeypatch, {ONE: log_of_one, TWO: log_of_two}, one, two)
+    rows = Unread(starts={}, ends={"s0": Position(1, 3)}, hidden={}, rows=up_to(3), held=("s0",), sent={})
+    found = {ONE: rows, TWO: replace(rows, ends={})}
+    monkeypatch.setattr(spark_transaction, "unread", lambda client, options, *given: found[options.topic])
+    acknowledge = AckLog.acknowledge
+
+    def fails(self: AckLog, rows: RowsBySegment) -> None:
+        if self is log_of_two:
+            raise TimedOut("The broker gave no answer.", advice="Try again.")
+        acknowledge(self, rows)
+
+    monkeypatch.setattr(AckLog, "acknowledge", fails)
+    with pytest.raises(TimedOut):
+        txn.read(cast("Any", Spark()), [ONE, TWO], subscription="s")
+    txn.commit()
+    assert (acked(one), acked(two)) == ({}, {})
