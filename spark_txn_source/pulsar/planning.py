@@ -12,13 +12,20 @@ from spark_txn_source.pulsar.offsets import PulsarOffset
 
 def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: bool) -> PulsarOffset:
     """Return the offset without the segments that the layout does not have any more. Raises DataLoss if the topic was deleted and
-    created again. With `fail_on_data_loss` also raises DataLoss if one of these segments was not read to its end.
+    created again, as far as its epoch and its active segments tell. With `fail_on_data_loss` also raises DataLoss if one of these segments was not read to its end.
     """
     if layout.epoch < offset.epoch:
         raise DataLoss(
             f"{offset.topic} has the epoch {layout.epoch}, but the checkpoint has seen the epoch {offset.epoch}: the topic was "
             "deleted and created again.",
             advice="Start with a new checkpoint.",
+        )
+    if again := sorted(one.name for one in layout.active if one.name in offset.ended):
+        raise DataLoss(
+            f"{again[0]} takes rows, but a segment of this name was sealed and read to its end: {offset.topic} was deleted and "
+            "created again.",
+            advice="Start with a new checkpoint. If the rows are read by cluster.consumer or txn.read, call "
+            "cluster.subscriptions.delete (txnsegment subscriptions delete), then create the subscription again.",
         )
     names = {one.name for one in layout.segments.values()}
     gone = {name for name in offset.segments if name not in names}

@@ -38,6 +38,15 @@ def test_a_topic_that_was_created_again_is_data_loss() -> None:
         without_gone(PulsarOffset(TOPIC, 4, {}), layout(segment(0)), fail_on_data_loss=False)
 
 
+def test_a_topic_that_was_created_again_is_data_loss_if_a_segment_that_was_read_to_its_end_takes_rows() -> None:
+    """A consumer and txn.read do not remember the epoch."""
+    read = PulsarOffset(TOPIC, 0, {}, ended=frozenset({"segment://public/default/t/0"}))
+    sealed = layout(segment(0, active=False, children=(1,)), segment(1, parents=(0,)), epoch=1)
+    assert without_gone(read, sealed, fail_on_data_loss=True).ended == read.ended
+    with pytest.raises(DataLoss, match=r"t/0 takes rows.*deleted and created again"):
+        without_gone(read, layout(segment(0), epoch=0), fail_on_data_loss=False)
+
+
 def test_limits_give_each_segment_its_share_and_at_least_one_entry() -> None:
     ends = {"a": Position(1, 99), "b": Position(7, 3)}
     firsts = {"a": FirstEntry(Position(1, 10), 100, 1000), "b": FirstEntry(Position(5, 0), 1, 10)}
