@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import DataLoss
-from metadata.records.row_ranges import NONE
+from metadata.records.row_ranges import FIRST, NONE, Rows
 from pulsar_protocol.cut import Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position
 from pulsar_protocol.sent_reader import SentLog
@@ -42,6 +42,14 @@ def ends_of(
         return places.ends(end, cuts)
     limited = places.until(end, cuts) if isinstance(end, int) else cuts
     return dict(whole.newest(found, starts, ended, limited).positions)
+
+
+def _begins(hidden: Mapping[str, Rows], segment: str) -> Position:
+    """Return the position before the ledger in which the rows of a segment begin that `txn.read` reads from its beginning. The
+    positions before this ledger are among its `hidden` rows. EARLIEST: they are not.
+    """
+    first = next(iter(hidden.get(segment, NONE)), None)
+    return EARLIEST if first is None or first[0] != FIRST else Position(first[1].ledger_id, -1)
 
 
 class BatchReader(DataSourceReader):
@@ -95,7 +103,8 @@ class BatchReader(DataSourceReader):
                     advice="Nothing but the commit of the transaction lets the broker delete it. Did somebody delete the "
                     "subscription, or the topic? Run the transaction again.",
                 )
-            Places(client, options.topic).check_kept({name: starts[name] for name in ends if name in starts})
+            begins = {name: starts.get(name, _begins(options.acknowledged or {}, name)) for name in ends}
+            Places(client, options.topic).check_kept(begins)
         return self._tasks(found, starts, ends)
 
     def _tasks(self, found: Layout, starts: dict[str, Position], ends: Mapping[str, Position]) -> list[PulsarTask]:

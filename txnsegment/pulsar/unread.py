@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metadata.common.errors import OptionError
-from metadata.records.row_ranges import NONE, Rows, before, common, minus, texts
+from metadata.records.row_ranges import NONE, Row, Rows, before, common, minus, texts
 from pulsar_protocol import succession
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.layout import EARLIEST, Position
@@ -21,7 +21,7 @@ from spark_txn_source.pulsar.options import PulsarReadOptions
 from spark_txn_source.pulsar.planning import without_gone
 from spark_txn_source.pulsar.topics import layout
 from spark_txn_source.pulsar.watermarks import recorded_cuts
-from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State
+from txnsegment.pulsar.ack_records import WHOLE, Positions, RowsBySegment, State, joined
 from txnsegment.pulsar.feeding import HeldPlaces, offset_after, place_rows
 
 _SET: Final = (STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, SUBSCRIPTION.name, ACKNOWLEDGED.name)
@@ -31,7 +31,8 @@ _SET: Final = (STARTING_OFFSETS.name, STARTING_TIMESTAMP.name, SUBSCRIPTION.name
 @dataclass(frozen=True)
 class Unread:
     """The unacknowledged rows of a topic. `starts`, `ends`: for each segment that has some, the range of entries to read; a segment
-    without a start is read from its beginning. `hidden`: the acknowledged rows among them. `rows`: what an acknowledgement of all
+    without a start is read from its beginning. `hidden`: the acknowledged rows among them, and for a segment without a start all
+    positions before the ledger of its first row. `rows`: what an acknowledgement of all
     these rows covers, by segment. It also covers the positions between the rows, and whole segments that are sealed. `held`: the
     segments in which the subscription has unread entries. `sent`: see `State`.
     """
@@ -83,12 +84,15 @@ def unread(client: PulsarClient, options: PulsarReadOptions, subscription: str, 
     starts = {name: starts[name] for name in ends if name in starts}
     if options.fail_on_data_loss:
         starts = places.kept(starts)
+    # The ledger of the first row, so that a later plan sees whether the broker has deleted it (`BatchReader`).
+    firsts = places.first_after({name: EARLIEST for name in ends if name not in starts})
+    begins = {name: before(Row(place.ledger, 0, 0)) for name, (place, _, _) in firsts.items()}
     wanted = {name: place_rows(place) for name, place in ends.items()} | dict.fromkeys(ended - offset.ended, before(WHOLE))
     rows = {name: left for name, covered in wanted.items() if (left := minus(covered, state.rows.get(name, NONE)))}
     return Unread(
         starts=starts,
         ends=ends,
-        hidden=hidden_between(state.rows, starts, ends),
+        hidden=joined(hidden_between(state.rows, starts, ends), begins),
         rows=rows,
         held=tuple(one.name for one in succession.unread(found, offset.ended)),
         sent=whole.sent.needed_after(reached, ended) if options.end == "latest" else state.sent,
