@@ -10,10 +10,10 @@ from pulsar_protocol.layout import Position
 from pulsar_protocol.owned_names import owned_name
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.attempts import Attempt, Opened
-from spark_txn_sink.pulsar.control import Record, Take, decode, encode
+from spark_txn_sink.pulsar.control import Checkpoint, Record, Take, decode, encode
 from spark_txn_sink.pulsar.owned_log import SUBSCRIPTION, Codec, OwnedLog
 
-_CODEC: Final[Codec[Record]] = Codec(encode, decode)
+_CODEC: Final[Codec[Record]] = Codec(encode, decode, Take, Checkpoint)
 
 
 def control_name(app: str, topic: str) -> str:

@@ -2,10 +2,14 @@
 
 A durable subscription protects the last checkpoint and the records after it from retention. A reader begins at the position of the
 subscription. So a recovery reads only the records from the last checkpoint on, however long the history is.
+
+Others may move the subscription: message expiry (TTL) of the namespace, or an administrator who skips or deletes it. Then no
+checkpoint follows its position, and a reader begins with the first record that is kept.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,14 +17,16 @@ from typing import Final, Generic, TypeVar
 
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.consumer import Consumer
+from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import ConnectionLost, LogDamaged
-from pulsar_protocol.layout import Position
+from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.producer import Access, Producer
 from pulsar_protocol.reader import entries
 from spark_txn_sink.pulsar.admin import found_or_created, when_created
 from spark_txn_sink.pulsar.log_records import naming
 
+log = logging.getLogger("txnsegment.sink.pulsar")
 R = TypeVar("R")
 SUBSCRIPTION: Final = "txnsegment-control"
 WAIT_SECONDS: Final = 1.0
@@ -29,10 +35,14 @@ WAIT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Codec(Generic[R]):
-    """The bytes of records. `decode` raises LogDamaged."""
+    """The bytes of records. `decode` raises LogDamaged. `take`: the class of the first record of a log. `checkpoint`: the class of
+    the first record that is kept later.
+    """
 
     encode: Callable[[R], bytes]
     decode: Callable[[bytes], R]
+    take: type[R]
+    checkpoint: type[R]
 
 
 class OwnedLog(Generic[R]):
@@ -71,11 +81,35 @@ class OwnedLog(Generic[R]):
 
     def read(self, to: Position | None = None) -> Iterator[tuple[Position, R]]:
         """Yield the readable records from the last checkpoint to a position (None: to the end). If no more records are readable,
-        wait a moment for them, then end.
+        wait a moment for them, then end. Raises LogDamaged if records are gone.
         """
         segment = self._where()
         with self._cursor(segment) as cursor:
             start = cursor.position
+        found = self._records(segment, start, to)
+        first = next(found, None)
+        moved = first is None or not isinstance(first[1], self._codec.checkpoint)
+        if moved and Segment(self._opened(), segment).before_first() < start:
+            log.warning(
+                "%s: somebody else has moved the subscription %s, so all records are read. Switch message expiry (TTL) off.",
+                self.name,
+                SUBSCRIPTION,
+            )
+            found = self._records(segment, EARLIEST, to)
+            first = next(found, None)
+        if first is None:
+            return
+        if not isinstance(first[1], self._codec.take | self._codec.checkpoint):
+            raise LogDamaged(
+                f"{self.name}: the records before {first[0].text} are gone. Somebody else has moved the subscription "
+                f"{SUBSCRIPTION}, which keeps them.",
+                advice="Switch message expiry (TTL) off in the namespace. Find out what is committed, then go on with another "
+                "application, checkpoint or subscription.",
+            )
+        yield first
+        yield from found
+
+    def _records(self, segment: str, start: Position, to: Position | None) -> Iterator[tuple[Position, R]]:
         for position, entry in entries(self._opened(), segment, start, to, idle_seconds=WAIT_SECONDS):
             for message in entry.messages():
                 with naming(self.name):

@@ -12,7 +12,8 @@ from spark_txn_source.pulsar.offsets import PulsarOffset
 
 def without_gone(offset: PulsarOffset, layout: Layout, *, fail_on_data_loss: bool) -> PulsarOffset:
     """Return the offset without the segments that the layout does not have any more. Raises DataLoss if the topic was deleted and
-    created again, as far as its epoch and its active segments tell. With `fail_on_data_loss` also raises DataLoss if one of these segments was not read to its end.
+    created again, as far as its epoch and its active segments tell. With `fail_on_data_loss` also raises DataLoss if one of these
+    segments was not read to its end.
     """
     if layout.epoch < offset.epoch:
         raise DataLoss(

@@ -69,7 +69,7 @@ def ack_log(url: str, topic: str, subscription: str, clock: Clock) -> AckLog:
     """Return the log of a subscription. It is created at its first use, if it does not exist. Creating it needs Pulsar's REST
     interface.
     """
-    codec: Codec[Record] = Codec(encode, decode)
+    codec: Codec[Record] = Codec(encode, decode, Take, Checkpoint)
     admin = os.environ.get(ADMIN_VARIABLE, "").strip() or None
     name = ack_log_name(topic, subscription)
     records = OwnedLog(lambda: auth.connect(url).patient(), name, admin, codec, "exclusive")

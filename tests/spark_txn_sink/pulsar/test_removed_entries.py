@@ -15,7 +15,7 @@ from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
-from pulsar_protocol.errors import RecordsGone
+from pulsar_protocol.errors import LogDamaged, RecordsGone
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.log_holding import hold
 from pulsar_protocol.producer import Producer
@@ -23,6 +23,8 @@ from pulsar_protocol.sent_log import Sent, log_name, log_segment, record_sent
 from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.subscription import Subscription
 from spark_txn_sink.pulsar.attempts import Attempt, Opened
+from spark_txn_sink.pulsar.control import Begin, Record, Take, encode
+from spark_txn_sink.pulsar.control_topic import ControlTopic
 from spark_txn_sink.pulsar.many_topics import Topic as Rows
 from spark_txn_sink.pulsar.many_topics import record_places
 from spark_txn_sink.pulsar.settling import settle
@@ -193,3 +195,37 @@ def test_each_writer_holds_the_log_before_it_commits(broker: PulsarBroker, clien
     topic.fill_log(12)
     broker_removes(broker, client)
     assert topic.kept_from().ledger == first.ledger
+
+
+def moved_control(broker: PulsarBroker, client: PulsarClient, number: int) -> tuple[ControlTopic, list[Record]]:
+    """Return a new reader of a control topic, and its records: a `take`, and so many others. Its subscription was moved behind all
+    of them, as message expiry (TTL) does.
+    """
+    topic, app = f"topic://public/default/t-{uuid.uuid4().hex[:8]}", "app"
+    written: list[Record] = [Take("a"), *(Begin(TxnId(1, version), version, "a") for version in range(number))]
+    control = ControlTopic(client.another, app, topic, broker.admin_url)
+    control.take("a")
+    places = [control.append(record) for record in written[1:]]
+    control.keep_from(places[-1])
+    control.drop()
+    return ControlTopic(client.another, app, topic, broker.admin_url), written
+
+
+def test_records_of_an_application_count_after_message_expiry(broker: PulsarBroker, client: PulsarClient) -> None:
+    control, written = moved_control(broker, client, 2)
+    taken = control.take("b")
+    assert [record for _, record in control.read(taken)] == [*written, Take("b")]
+    control.drop()
+
+
+def test_removed_records_of_an_application_are_missed(broker: PulsarBroker, client: PulsarClient) -> None:
+    control, written = moved_control(broker, client, 3)
+    segment = client.layout(control.name).active[0].name
+    first = Segment(client, segment).before_first()
+    broker.rest("PUT", "namespaces/public/default/unload")
+    until(lambda: Segment(client, segment).before_first().ledger > first.ledger)
+    with Producer(client, segment) as producer:
+        producer.send([Message(encode(written[-1]))])
+    with pytest.raises(LogDamaged, match=f"{control.name}: the records before .* are gone"):
+        list(control.read())
+    control.drop()
