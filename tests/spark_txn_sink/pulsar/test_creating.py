@@ -64,7 +64,7 @@ def test_the_segment_of_a_log_that_another_program_creates_is_waited_for() -> No
         broker.on("close_consumer", answer("success"))
         broker.on("producer", answer("producer_success", producer_name="p", last_sequence_id=-1, schema_version=b""))
         broker.on("send", receipt)
-        codec: Codec[str] = Codec(str.encode, bytes.decode)
+        codec: Codec[str] = Codec(str.encode, bytes.decode, str, str)
         log = OwnedLog(lambda: PulsarClient(broker.url), "topic://a/b/log", None, codec, "exclusive")
         assert log.own("first") == Position(3, 0)
         log.drop()

@@ -12,7 +12,7 @@ from pulsar_protocol.errors import ConnectionLost
 from spark_txn_sink.pulsar.owned_log import Codec, OwnedLog
 
 T = TxnId(0, 7)
-CODEC: Codec[bytes] = Codec(lambda record: record, lambda data: data)
+CODEC: Codec[bytes] = Codec(lambda record: record, lambda data: data, bytes, bytes)
 
 
 class Client:
