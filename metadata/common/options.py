@@ -96,6 +96,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "as-of-timestamp": "endingTimestamp",
 }
 """Option names of other connectors, with the txnsegment option for the same purpose."""
+_PULSAR_ONLY: Final = {name.lower(): name for name in ("adminUrl", "hashBits", "metadataUrl")}
+"""Options that only reads or writes of a Pulsar cluster have."""
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
 CREDENTIALS_ADVICE: Final = (
     "Credentials are never options or part of a URL, since Spark shows both in plans and logs: give them to the driver in its "
@@ -229,6 +231,11 @@ class OptionTable:
             )
         if _CREDENTIAL.search(re.sub(r"[^a-z]", "", key)):
             return OptionError(f"The option {name!r} looks like a credential. Its value was not used.", advice=CREDENTIALS_ADVICE)
+        if key in _PULSAR_ONLY and not _PULSAR_ONLY.keys() & self._by_key.keys():
+            return OptionError(
+                f"The option {_PULSAR_ONLY[key]} is for a Pulsar cluster, and the service URL is not one of Pulsar.",
+                advice="Give serviceUrl as pulsar://host:6650, or leave the option out.",
+            )
         known = self._own
         near = _ELSEWHERE.get(key, difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]).lower()
         meant = known.get(near) or known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]

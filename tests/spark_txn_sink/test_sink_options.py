@@ -32,6 +32,14 @@ def test_defaults() -> None:
         assert (write.compression, write.entry_bytes, write.entry_rows) == ("zstd", 16 * 1024 * 1024, 1_000_000)
 
 
+@pytest.mark.parametrize("option", ["adminUrl", "HASHBITS", "metadataUrl"])
+def test_an_option_of_pulsar_clusters_asks_for_their_service_url(option: str) -> None:
+    """Somebody gives the URL of a Pulsar cluster's REST interface as the service URL."""
+    with pytest.raises(OptionError, match="the service URL is not one of Pulsar") as raised:
+        WriteOptions.parse({option: "low", "topic": "t", "serviceUrl": "http://host:8080"}, streaming=False)
+    assert "pulsar://host:6650" in raised.value.advice
+
+
 def test_everything_given_in_any_case() -> None:
     write = WriteOptions.parse(
         {

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ledgers import plain_text
-from metadata.common.errors import TxnSegmentError
+from metadata.common.errors import OptionError, TxnSegmentError
+from pulsar_protocol.service import is_pulsar
 
 if TYPE_CHECKING:
     from txnsegment.cluster import Cluster
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 ServiceUrl = Annotated[
     str | None,
     typer.Option("--service-url", metavar="URL", help="The cluster; default: the variable TXNSEGMENT_SERVICE_URL."),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", metavar="TENANT/NAMESPACE", help="Which one of a Pulsar cluster; default: public/default."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 
@@ -42,6 +47,21 @@ def opened(context: typer.Context, service_url: str | None, *, create: bool = Fa
 def given_url(context: typer.Context, service_url: str | None) -> str | None:
     before: str | None = context.find_root().params.get("service_url")
     return service_url if service_url is not None else before
+
+
+def within(cluster: Cluster, namespace: str | None) -> dict[str, str]:
+    """Return the argument for the namespace of a list. Raises OptionError for clusters whose lists have all namespaces."""
+    if namespace is not None and not is_pulsar(cluster.url):
+        raise OptionError(
+            f"--namespace is for Pulsar clusters. A list of {cluster.url} has the topics of all namespaces.",
+            advice="Leave it out. `topics list --pattern 'topic://TENANT/NAMESPACE/.*'` selects by name.",
+        )
+    return {} if namespace is None else {"namespace": namespace}
+
+
+def place(cluster: Cluster, namespace: str | None) -> str:
+    """Return the words that say what an empty list lists: " in public/default", or nothing if a list has all namespaces."""
+    return f" in {namespace or 'public/default'}" if is_pulsar(cluster.url) else ""
 
 
 def say(text: str = "", *, err: bool = False) -> None:

@@ -9,7 +9,18 @@ import typer
 
 from metadata.common.errors import OptionError
 from metadata.common.option_times import timestamp_ms
-from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_facts, show_json, show_table
+from txnsegment.cli.shown import (
+    AsJson,
+    Namespace,
+    ServiceUrl,
+    opened,
+    place,
+    say,
+    show_facts,
+    show_json,
+    show_table,
+    within,
+)
 
 if TYPE_CHECKING:
     from metadata.read.backlog import Lag
@@ -37,17 +48,19 @@ def create(context: typer.Context, topic: Topic, name: Name, start: Place = "ear
 def list_subscriptions(
     context: typer.Context,
     topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="List this topic's only.")] = None,
+    namespace: Namespace = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
     """List subscriptions with their lag."""
     with opened(context, service_url) as cluster:
-        found = cluster.subscriptions.list(topic)
+        found = cluster.subscriptions.list(topic, **within(cluster, namespace))
+        where = "" if topic is not None else place(cluster, namespace)
     if json:
         show_json(found)
         return
     rows = [(s.topic, s.name, *_columns(s.lag)) for s in found]
-    show_table(("TOPIC", "SUBSCRIPTION", "LAG ROWS", "LAG BYTES", "LAG SECONDS"), rows, empty="There are no subscriptions.")
+    show_table(("TOPIC", "SUBSCRIPTION", "LAG ROWS", "LAG BYTES", "LAG SECONDS"), rows, empty=f"There are no subscriptions{where}.")
 
 
 @app.command()

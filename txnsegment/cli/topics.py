@@ -13,7 +13,20 @@ from metadata.common.errors import OptionError
 from pulsar_protocol.service import is_pulsar
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
-from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, say, show_facts, show_json, show_table
+from txnsegment.cli.shown import (
+    AsJson,
+    Namespace,
+    ServiceUrl,
+    console,
+    moment,
+    opened,
+    place,
+    say,
+    show_facts,
+    show_json,
+    show_table,
+    within,
+)
 
 if TYPE_CHECKING:
     from txnsegment.topics import TopicDescription
@@ -50,17 +63,19 @@ def create(
 def list_topics(
     context: typer.Context,
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Matches the full name from end to end.")] = None,
+    namespace: Namespace = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
     """List the topics."""
     with opened(context, service_url) as cluster:
-        found = cluster.topics.list(pattern)
+        found = cluster.topics.list(pattern, **within(cluster, namespace))
+        where = place(cluster, namespace)
     if json:
         show_json(found)
         return
     rows = [(t.name, _active(t), t.key, _columns(t)) for t in found]
-    show_table(("TOPIC", "ACTIVE SEGMENTS", "KEY", "COLUMNS"), rows, empty="There are no topics.")
+    show_table(("TOPIC", "ACTIVE SEGMENTS", "KEY", "COLUMNS"), rows, empty=f"There are no topics{where}.")
 
 
 @app.command()

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, say, show_facts, show_json, show_table
+from txnsegment.cli.shown import (
+    AsJson,
+    Namespace,
+    ServiceUrl,
+    moment,
+    opened,
+    place,
+    say,
+    show_facts,
+    show_json,
+    show_table,
+    within,
+)
 
 app = typer.Typer(no_args_is_help=True, help="List, show and abort transactions.")
 
@@ -20,12 +32,14 @@ def list_transactions(
         str | None,
         typer.Option(metavar="STATE", help="OPEN, COMMITTED or ABORTED; of persistent:// topics COMMITTING or ABORTING, too."),
     ] = None,
+    namespace: Namespace = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
     """List transactions: OPEN ones, then recently ended ones, then those over persistent:// topics."""
     with opened(context, service_url) as cluster:
-        found = cluster.transactions.list(state)
+        found = cluster.transactions.list(state, **within(cluster, namespace))
+        where = place(cluster, namespace)
     if json:
         show_json(found)
         return
@@ -34,14 +48,18 @@ def list_transactions(
     if any(t.finalized_ms is not None or t.commit is not None for t in found):  # Pulsar tells neither of the two
         columns += ["ENDED", "LOG NUMBER"]
         rows = [[*row, moment(t.finalized_ms), t.commit] for row, t in zip(rows, found, strict=True)]
-    show_table(columns, rows, empty="There are no transactions." if state is None else f"No transaction is {state.upper()}.")
+    show_table(
+        columns, rows, empty=f"There are no transactions{where}." if state is None else f"No transaction{where} is {state.upper()}."
+    )
 
 
 @app.command()
-def show(context: typer.Context, txn_id: Id, json: AsJson = False, service_url: ServiceUrl = None) -> None:
+def show(
+    context: typer.Context, txn_id: Id, namespace: Namespace = None, json: AsJson = False, service_url: ServiceUrl = None
+) -> None:
     """Show one transaction."""
     with opened(context, service_url) as cluster:
-        found = cluster.transactions.get(txn_id)
+        found = cluster.transactions.get(txn_id, **within(cluster, namespace))
     if json:
         show_json(found)
         return

@@ -33,6 +33,8 @@ from txnsegment.pulsar.ack_records import RowsBySegment
 from txnsegment.pulsar.unread import Unread, hidden_between, read_exactly
 
 _COLUMNS = ("__segment", "__messageId")
+_TASKS = 16
+"""How many tasks read the places of rows. A micro-batch would have a task for each of Spark's 200 shuffle partitions."""
 HasRow = Callable[[Row, Row], bool]
 """Returns whether a segment has a row from the first position on, and before the second one."""
 _PARTITION = re.compile(r"(persistent://.+)-partition-(\d+)")
@@ -71,7 +73,7 @@ def identified(df: DataFrame) -> DataFrame:
             f"The rows cannot be acknowledged: the DataFrame has no column {' and '.join(missing)}.",
             advice="Read the rows with includeMetadata=true, and keep these columns.",
         )
-    return df.select(*_COLUMNS).distinct()
+    return df.select(*_COLUMNS).distinct().coalesce(_TASKS)
 
 
 def given_rows(ids: DataFrame) -> dict[str, GivenRows]:
@@ -81,7 +83,7 @@ def given_rows(ids: DataFrame) -> dict[str, GivenRows]:
     nowhere = F.col("__segment").isNull() | F.col("__messageId").isNull()
     place = F.struct(*_place())
     found = (F.min(place).alias("first"), F.max(place).alias("last"), F.count("*").alias("count"))
-    made = ids.groupBy("__segment").agg(*found, F.max(nowhere).alias("nowhere")).collect()
+    made = ids.groupBy("__segment").agg(*found, F.max(nowhere).alias("nowhere")).coalesce(1).collect()
     if any(one["nowhere"] for one in made):
         raise SchemaError(
             "The rows cannot be acknowledged: the DataFrame has rows whose column __segment or __messageId is null.",

@@ -83,9 +83,9 @@ class PulsarSubscriptions:
         SubscriptionExists (also if an interrupted deletion has left acknowledgements), SubscriptionBusy (a consumer creates it at
         the same time), OptionError, or an error of the REST interface.
         """
-        full = _full(topic)
+        full, name = _full(topic), checked(name)
         starting(start)  # raises OptionError
-        if checked(name) in self._names(full):
+        if name in self._names(full):
             raise SubscriptionExists(f"{full} has a subscription {name} already.", advice="Take another name, or seek this one.")
         self._check_no_acks(full, name)
         rows, _ = rows_before(read_options(self._client.url, full), start)
@@ -118,7 +118,7 @@ class PulsarSubscriptions:
 
     def describe(self, topic: str, name: str) -> PulsarSubscription:
         """Return a subscription with its positions. Raises TopicMissing, SubscriptionNotFound, OptionError."""
-        full = _full(topic)
+        full, name = _full(topic), checked(name)
         count = self._existing(full, name)
         cursors = [] if count else [self._cursor(one.name, name) for one in layout(self._client, full).segments.values()]
         return PulsarSubscription(full, name, count, tuple(cursors))
@@ -128,7 +128,7 @@ class PulsarSubscriptions:
         the old or at the new place, and the broker keeps the rows after both. Raises the errors of `describe`, and SubscriptionBusy
         if a consumer of `cluster.consumer` has it.
         """
-        full = _full(topic)
+        full, name = _full(topic), checked(name)
         starting(where)  # raises OptionError
         self._existing(full, name)
         acks = ack_log(self._client.url, full, name, Clock()) if has_ack_log(self._client, full, name) else None
@@ -155,7 +155,7 @@ class PulsarSubscriptions:
         Raises TopicMissing, SubscriptionNotFound, SubscriptionBusy (it has consumers), OptionError, TopicDamaged or LogDamaged (the
         log of acknowledgements cannot be deleted), or an error of the REST interface.
         """
-        full = _full(topic)
+        full, name = _full(topic), checked(name)
         known = self._names(full)
         try:
             logged = has_ack_log(self._client, full, name)

@@ -99,13 +99,13 @@ class PulsarTransactions:
         return [one for one in self._all(namespace) if wanted in (None, one.state)]
 
     def get(self, txn_id: str, *, namespace: str = "public/default") -> PulsarTransactionDescription:
-        """Return one of the transactions that `list` returns. Raises TransactionNotFound. Raises OptionError for a text that is no
-        transaction id.
+        """Return one of the transactions that `list` returns, with the segments of all its topics, and with all names in `topic`
+        (divided by commas). Raises TransactionNotFound. Raises OptionError for a text that is no transaction id.
         """
         _parsed(txn_id)
-        for one in self._all(namespace):
-            if one.id == txn_id:
-                return one
+        if found := [one for one in self._all(namespace) if one.id == txn_id]:
+            segments = tuple(sorted({segment for one in found for segment in one.segments}))
+            return replace(found[0], topic=", ".join(one.topic for one in found), segments=segments)
         raise TransactionNotFound(
             f"The logs of txnsegment's writers in {namespace} do not name a transaction {txn_id}.",
             advice="Pulsar itself does not tell its state. Give an id as `txnsegment txns list` shows it. An open transaction of "

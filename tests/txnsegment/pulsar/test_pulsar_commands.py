@@ -17,6 +17,7 @@ from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.producer import Producer
+from pulsar_protocol.rest import Rest
 from pulsar_protocol.sent_log import log_name
 from spark_txn_sink.pulsar.options import ADMIN_VARIABLE
 from txnsegment import connect
@@ -241,3 +242,36 @@ def test_the_doctor_examines_a_broker(run: Run, pulsar: str, pulsar_broker: Puls
 )
 def test_commands_that_pulsar_does_not_have_say_what_to_do(run: Run, words: tuple[str, ...]) -> None:
     assert "does not exist for" in run(*words, code=1).stderr
+
+
+def test_lists_are_of_one_namespace(run: Run, pulsar_broker: PulsarBroker, name: str) -> None:
+    namespace = f"public/{name}"
+    Rest(pulsar_broker.admin_url).ask("PUT", f"/admin/v2/namespaces/{namespace}")
+    assert run("topics", "list", "--namespace", namespace).stdout == f"There are no topics in {namespace}.\n"
+    assert run("subscriptions", "list", "--namespace", namespace).stdout == f"There are no subscriptions in {namespace}.\n"
+    assert run("txns", "list", "--namespace", namespace).stdout == f"There are no transactions in {namespace}.\n"
+    topic = f"topic://{namespace}/t"
+    run("topics", "create", topic)
+    txn = write(pulsar_broker.url, topic, b"a")
+    assert topic in run("topics", "list", "--namespace", namespace).stdout
+    assert topic not in run("topics", "list").stdout
+    assert topic in run("txns", "show", txn, "--namespace", namespace).stdout
+
+
+def test_a_transaction_is_shown_with_all_its_topics(run: Run, pulsar_broker: PulsarBroker, name: str) -> None:
+    topics = [f"topic://public/default/{name}-{letter}" for letter in "ab"]
+    with connect(pulsar_broker.url) as cluster, cluster.begin() as txn:
+        for topic in topics:
+            run("topics", "create", topic)
+            txn.append(topic, pa.table({"value": pa.array([b"x"], pa.binary())}))
+        found = txn.commit().txn_id
+    assert found is not None
+    shown = run("txns", "show", found).stdout
+    assert all(topic in shown for topic in topics)
+
+
+def test_a_subscription_has_the_same_name_in_all_commands(run: Run, name: str) -> None:
+    run("topics", "create", name)
+    run("subscriptions", "create", name, " s ")
+    for command in (("describe",), ("seek",), ("delete",)):
+        run("subscriptions", *command, name, " s ", *(("--to", "latest") if command == ("seek",) else ()))
