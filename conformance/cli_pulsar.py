@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from conformance.cli_servers import Data, data_folder, stopped
 
+_LOOK_SECONDS: Final = 1.0
+"""How often the command looks whether the broker still runs."""
 app = typer.Typer(no_args_is_help=True, help="A Pulsar 5 broker for development, on this machine only.")
 
 
@@ -31,4 +33,8 @@ def start(
         typer.echo(f"Pulsar {VERSION} starts, which takes some 20 s; the first start on a machine downloads 230 MB.")
         with PulsarBroker(folder, port=port, web_port=web_port) as broker:
             typer.echo(f"Pulsar serves on {broker.url}, its REST interface on {broker.admin_url}; its data is in {folder}.")
-            stop.wait()
+            while not stop.wait(_LOOK_SECONDS):
+                if not broker.running:
+                    typer.echo(f"The broker has ended. The end of its log, {broker.log}:", err=True)
+                    typer.echo(broker.log.read_text(errors="replace")[-2000:], err=True)
+                    raise typer.Exit(1)
