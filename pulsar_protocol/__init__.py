@@ -4,6 +4,7 @@ messages     the protocol's messages, as classes of the `protobuf` library
 frames       bytes to frames and back, with checksums
 connection   the state of one connection, without I/O
 channel      one connection to a broker over a socket
+schemes      the schemes of service URLs
 service      the parts of a service URL
 connections  the open connections of a client
 retries      requests that may be repeated

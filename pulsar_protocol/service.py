@@ -7,21 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsar_protocol.errors import PulsarError
+from pulsar_protocol.schemes import SCHEMES, scheme_of
 
-SCHEMES: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
-"""The schemes of a service URL, each with its default port."""
 _HOST: Final = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+(%[\w.-]+)?\]")
-
-
-def scheme_of(url: str) -> str:
-    """Return the scheme of a service URL, in lower case. Spaces around the URL do not count. Empty if the URL has no scheme."""
-    scheme, separator, _ = url.strip().partition("://")
-    return scheme.lower() if separator else ""
-
-
-def is_pulsar(url: str) -> bool:
-    """Return whether a service URL is one of Pulsar. Spark's reads and writes, `connect` and `doctor` all decide by this."""
-    return scheme_of(url) in SCHEMES
 
 
 class BadUrl(PulsarError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metadata.common.service import text_given
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader

@@ -21,7 +21,7 @@ from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.sweeper import SweepReport
 from metadata.records.cluster_records import Settings
 from metadata.records.names import is_persistent, segment_name
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 from txnsegment.retention import ClusterRetention
 from txnsegment.rows import Rows, committed_rows
 from txnsegment.scaling import ClusterScaling

@@ -15,7 +15,7 @@ from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
 from metadata.common.service import VARIABLE
 from metadata.records import paths
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 from txnsegment.findings import Finding as Finding
 from txnsegment.findings import Health as Health
 from txnsegment.findings import tried

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_protocol.service import BadUrl, Service, is_pulsar, scheme_of
+from pulsar_protocol.schemes import is_pulsar, scheme_of
+from pulsar_protocol.service import BadUrl, Service
 
 
 @pytest.mark.parametrize(

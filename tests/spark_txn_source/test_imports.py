@@ -35,7 +35,7 @@ OURS = ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink", "txnsegment
 
 NOT_NEEDED = (
     *("pyarrow.compute", "pyarrow.parquet", "pyarrow.fs", "kazoo", "pandas"),
-    *("spark_txn_sink", "txnsegment", "pulsar_protocol", "spark_txn_source.pulsar", "spark_txn_source.tasks"),
+    *("spark_txn_sink", "txnsegment", "pulsar_protocol.errors", "spark_txn_source.pulsar", "spark_txn_source.tasks"),
     *("spark_txn_source.cursors", "spark_txn_source.native_scan"),
     *("metadata.maintenance", "metadata.backup", "metadata.write.coordinator", "metadata.client.providers"),
     *("metadata.topics.subscriptions", "metadata.topics.routing", "metadata.cursors.pending_ack"),

@@ -17,7 +17,7 @@ from rich.text import Text
 from ledgers.plain_text import shown
 from metadata.common.errors import ConfigurationError, OptionError
 from metadata.common.options import integer
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 from txnsegment.cli.shown import (
     AsJson,
     PlainFormatter,

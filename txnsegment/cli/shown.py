@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ledgers import plain_text
 from metadata.common.errors import OptionError, TxnSegmentError
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 
 if TYPE_CHECKING:
     from txnsegment.cluster import Cluster

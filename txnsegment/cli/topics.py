@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metadata.common.errors import OptionError
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import (

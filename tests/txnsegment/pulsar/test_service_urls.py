@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metadata.common.service import VARIABLE, text_given
-from pulsar_protocol.service import is_pulsar
+from pulsar_protocol.schemes import is_pulsar
 from tests.support.fake_broker import FakeBroker
 from txnsegment import connect
 from txnsegment.doctor import examine
