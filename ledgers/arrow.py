@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from ledgers.errors import SchemaError
 from ledgers.schema import check_types
 
-NO_NULLS = "Give each row a value in this column."
+_NO_NULLS = "Give each row a value in this column."
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 Numbers = Literal["wider", "fitting", "python"]
 """Which numbers `conform` converts. `wider`: only to a wider type. `fitting`: also integers to a narrower integer type, if each
@@ -81,7 +81,7 @@ def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
 def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> pa.Array:
     """Return one column in the type of `field`, with the names, nullability and metadata of its nested fields."""
     if not field.nullable and array.null_count:
-        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=NO_NULLS)
+        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=_NO_NULLS)
     kind = field.type
     if array.type.equals(kind, check_metadata=True) and not _has_variant(kind):
         return array
@@ -187,7 +187,7 @@ def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str, 
     import pyarrow.compute as pc  # imported late, because a process that only plans a read uses `arrow_schema` alone
 
     if pc.any(pc.and_(valid, child.is_null())).as_py():
-        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=NO_NULLS)
+        raise SchemaError(f"The column {path} holds nulls, but may not.", advice=_NO_NULLS)
     if pa.types.is_binary(child.type) or pa.types.is_large_binary(child.type):
         return _conform(child.fill_null(b""), field, path, numbers)
     return _conform(child, field.with_nullable(True), path, numbers)

@@ -31,12 +31,15 @@ class SummedOutput:
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
+        self.size = 0
+        """How many bytes were written."""
         self._sums = array("I")
         self._last = self._rest = 0
         """The checksum and the length of the bytes after the last whole block."""
 
     def write(self, data: bytes) -> None:
         self._stream.write(data)
+        self.size += len(data)
         at = 0
         while at < len(data):
             piece = data[at : at + BLOCK - self._rest]
@@ -117,6 +120,8 @@ class CheckedInput:
         """Read the blocks from `begin` to `end`, and check each."""
         self._stream.seek(begin)
         found = self._stream.read_buffer(end - begin)
+        if found.size < end - begin:
+            raise BadBlock(f"it ends after {begin + found.size} bytes")
         for at in range(0, end - begin, BLOCK):
             block: Any = found.slice(at, min(BLOCK, end - begin - at))
             if google_crc32c.value(block) != self._sums[(begin + at) // BLOCK]:

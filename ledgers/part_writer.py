@@ -137,21 +137,24 @@ class PartWriter:
                 return None
             with explained("write", self._path):
                 self._parquet.add_key_value_metadata({KEY: self._summed.sums()})
+                summed = self._summed.size
                 self._parquet.close()
             self._output.publish()
         except BaseException:
             self.discard()
             raise
         self._parquet = self._output = None
-        return self._published()
+        return self._published(summed)
 
-    def _published(self) -> Part:
+    def _published(self, summed: int) -> Part:
         """Read the footer of the stored file, and build the Part from it. So the registration describes the file that is on the
-        storage.
+        storage. `summed`: how many bytes have checksums in the footer; these must be all bytes before the footer.
         """
         try:
             with self._storage.open_input(self._path) as stream, explained("read back", self._path):
                 footer = read_footer(stream)
+            if (end := footer.file_bytes - len(footer.tail)) != summed:
+                raise NotParquet(f"its footer begins after {end} bytes, and {summed} of them have checksums")
         except NotParquet as error:
             raise StorageError(
                 f"The part {self._path} in {self._storage.uri} was written but reads back wrong: {error}.",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import part_reader
-from ledgers.block_sums import BLOCK, KEY, BadBlock, read_sums
-from ledgers.errors import CorruptPart, SchemaError
+from ledgers.block_sums import BLOCK, KEY, BadBlock, CheckedInput, read_sums
+from ledgers.errors import CorruptPart, SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.model import Part
 from ledgers.parts import PartWriter, check_part, part_staging_id, read_part, verify_part
@@ -246,6 +248,21 @@ def test_every_block_of_a_large_part_is_checked(storage: LedgerStorage, tmp_path
         file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(CorruptPart, match=f"the bytes {begin} to [0-9]+ do not have their checksum"):
             read(storage, part)
+
+
+def test_a_part_with_bytes_that_have_no_checksum_is_never_registered(
+    storage: LedgerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parquet's page index is written after the rows, when the file is closed. Our writer has none."""
+    monkeypatch.setattr(pq, "ParquetWriter", functools.partial(pq.ParquetWriter, write_page_index=True))
+    with pytest.raises(StorageError, match="of them have checksums"):
+        write(storage, table(10).select(["id"]))
+
+
+def test_a_part_that_is_cut_short_while_it_is_read_is_noticed() -> None:
+    checked = CheckedInput(pa.BufferReader(bytes(10)), array("I", [0]), 20)
+    with pytest.raises(BadBlock, match="it ends after 10 bytes"):
+        checked.read_buffer(20)
 
 
 def test_checksums_that_do_not_fit_the_file_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -29,21 +29,14 @@ from spark_txn_sink.pulsar.many_topics import Topic as Rows
 from spark_txn_sink.pulsar.many_topics import record_places
 from spark_txn_sink.pulsar.settling import settle
 from spark_txn_sink.pulsar.writer import BatchWriter
+from tests.support.short_retention import SETTINGS, until
 
 pytestmark = pytest.mark.pulsar
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
-    """A broker with Pulsar's default retention, which removes entries after seconds. A ledger has four entries."""
-    settings = {
-        "defaultRetentionTimeInMinutes": 0,
-        "defaultRetentionSizeInMB": 0,
-        "retentionCheckIntervalInSeconds": 2,
-        "managedLedgerMaxEntriesPerLedger": 4,
-        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-    }
-    with PulsarBroker(tmp_path_factory.mktemp("short"), settings=settings) as started:
+    with PulsarBroker(tmp_path_factory.mktemp("short"), settings=SETTINGS) as started:
         yield started
 
 
@@ -51,13 +44,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
 def client(broker: PulsarBroker) -> Iterator[PulsarClient]:
     with PulsarClient(broker.url) as opened:
         yield opened
-
-
-def until(true: Callable[[], bool], seconds: float = 150) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def test_a_log_whose_entries_are_all_removed_is_read_to_its_end(broker: PulsarBroker, client: PulsarClient) -> None:

@@ -4,7 +4,6 @@ so.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from pulsar_protocol.producer import Producer
 from pulsar_protocol.subscription import Subscription, all_but
 from spark_txn_source.pulsar.batch import BatchReader
 from spark_txn_source.pulsar.options import PulsarReadOptions
+from tests.support.short_retention import SETTINGS, until
 from txnsegment.pulsar.ack_records import State
 from txnsegment.pulsar.unread import read_exactly, unread
 
@@ -28,15 +28,7 @@ pytestmark = pytest.mark.pulsar
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
-    """A broker with Pulsar's default retention, which removes entries after seconds. A ledger has four entries."""
-    settings = {
-        "defaultRetentionTimeInMinutes": 0,
-        "defaultRetentionSizeInMB": 0,
-        "retentionCheckIntervalInSeconds": 2,
-        "managedLedgerMaxEntriesPerLedger": 4,
-        "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-    }
-    with PulsarBroker(tmp_path_factory.mktemp("short"), settings=settings) as started:
+    with PulsarBroker(tmp_path_factory.mktemp("short"), settings=SETTINGS) as started:
         yield started
 
 
@@ -56,9 +48,6 @@ def test_rows_that_txn_read_has_read_from_the_beginning_of_a_segment_are_missed_
         assert sum(batch.num_rows for batch in reader.read(task)) == len(places)
         subscription.acknowledge({segment.name: all_but(places[-1])})
         subscription.close()
-        deadline = time.monotonic() + 150
-        while Segment(client, segment.name).before_first().ledger == places[0].ledger:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: Segment(client, segment.name).before_first().ledger != places[0].ledger)
     with pytest.raises(DataLoss, match="Entries between them may be lost"):
         reader.partitions()
