@@ -108,7 +108,9 @@ class Search:
         self._private: dict[tuple[int, tuple[int, ...]], bool] = {}
         self._states: list[State] = []
         self._ways: list[Way] = []
-        self._next: list[list[tuple[int, int]]] = []
+        self._next: list[list[int]] = []
+        """For each state the states that may follow, each as 2 * its number + the preemptions of the step (0 or 1)."""
+        self._crash_parts: dict[int, range] = {}
         self._numbers: dict[State, int] = {}
         self._endings: dict[tuple[int, int | None], list[Event]] = {}
         self._levels: list[list[int]] = [[] for _ in range(preemptions + 1)]
@@ -117,7 +119,7 @@ class Search:
         """Explore all schedules. After `stop_after` violations, stop early. In that case the schedules are not counted."""
         began = time.perf_counter()
         found = self.found
-        self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), Way(-1, -1, False, 0), 0)
+        self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), (-1, -1, False, 0), 0)
         for level, reached in enumerate(self._levels):
             while reached and len(found.violations) < stop_after:
                 self._explore(reached.pop(), level)
@@ -130,12 +132,13 @@ class Search:
 
     # --- exploring --------------------------------------------------------------------------------------------------
 
-    def _reach(self, state: State, way: Way, level: int) -> int:
+    def _reach(self, state: State, way: tuple[int, int, bool, int], level: int) -> int:
+        """Return the number of a state. `way`: the fields of its `Way`, if the state is new."""
         number = self._numbers.get(state)
         if number is None:
             number = self._numbers[state] = len(self._states)
             self._states.append(state)
-            self._ways.append(way)
+            self._ways.append(Way(*way))
             self._next.append([])
             self._levels[level].append(number)
         return number
@@ -152,18 +155,24 @@ class Search:
             return
         ways = self._next[number]
         if last == -1:
-            ways += [(self._step(number, actor, level), 0) for actor in able]
+            ways += [2 * self._step(number, actor, level) for actor in able]
             return
-        ways.append((self._step(number, last, level), 0))
+        ways.append(2 * self._step(number, last, level))
         if level < self.preemptions and not self._is_private(nodes[last], last, able):
-            ways += [(self._step(number, actor, level + 1), 1) for actor in able if actor != last]
-        if crashes < self.crashes and self._has_done_something(nodes[last]):
-            request = self._request(nodes[last])
-            for part in range(len(request.what) if request.kind == "write" else 1):
-                ways.append((self._crash(number, last, part, level), 0))
-        elif crashes < self.crashes and self._request(nodes[last]).kind == "write":
-            for part in range(1, len(self._request(nodes[last]).what)):
-                ways.append((self._crash(number, last, part, level), 0))
+            ways += [2 * self._step(number, actor, level + 1) + 1 for actor in able if actor != last]
+        if crashes < self.crashes:
+            ways += [2 * self._crash(number, last, part, level) for part in self._parts(nodes[last])]
+
+    def _parts(self, node: int) -> range:
+        """Return after how many writes of its next call an actor may crash. Crashes before the call (0) are left out if the last
+        call had no effect: a crash before that call is the same.
+        """
+        known = self._crash_parts.get(node)
+        if known is None:
+            request = self._request(node)
+            parts = len(request.what) if request.kind == "write" else 1
+            known = self._crash_parts[node] = range(0 if self._has_done_something(node) else 1, parts)
+        return known
 
     def _request(self, node: int) -> Request:
         request = self._automata.nodes[node].request
@@ -196,7 +205,7 @@ class Search:
             self._judge(step.told, committed, number, actor)
         after, last = (DONE, -1) if step.over else (step.after, actor)
         state = (step.world, (*nodes[:actor], after, *nodes[actor + 1 :]), last, crashes, committed)
-        return self._reach(state, Way(number, actor, False, 0), level)
+        return self._reach(state, (number, actor, False, 0), level)
 
     def _do(self, number: int, actor: int) -> Step:
         world, nodes, *_ = self._states[number]
@@ -225,7 +234,7 @@ class Search:
             world, _, events = self._worlds.do(world, Request("write", self._request(nodes[actor]).what[:part]))
             committed |= _committed(events)
         state = (world, (*nodes[:actor], self._dead[actor], *nodes[actor + 1 :]), -1, crashes + 1, committed)
-        return self._reach(state, Way(number, actor, True, part), level)
+        return self._reach(state, (number, actor, True, part), level)
 
     # --- judging ----------------------------------------------------------------------------------------------------
 
@@ -305,24 +314,27 @@ class Search:
     # --- counting ---------------------------------------------------------------------------------------------------
 
     def _paths(self) -> int:
-        """Return the number of schedules within the bounds: the paths from the first state to the ends."""
-        known: dict[tuple[int, int], int] = {}
-        todo = [(0, self.preemptions)]
+        """Return the number of schedules within the bounds: the paths from the first state to the ends. `known` has the number of
+        paths from each state, for each number of preemptions that are left; 0 if it is not known yet.
+        """
+        budgets = self.preemptions + 1
+        known = [0] * (len(self._states) * budgets)
+        todo = [self.preemptions]
         while todo:
-            number, left = todo[-1]
-            if (number, left) in known:
-                todo.pop()
-                continue
-            if not self._next[number]:
-                known[number, left] = 1
-                continue
-            wanted = [(to, left - cost) for to, cost in self._next[number] if cost <= left]
-            missing = [each for each in wanted if each not in known]
-            if missing:
-                todo += missing
-            else:
-                known[number, left] = sum(known[each] for each in wanted)
-        return known[0, self.preemptions]
+            number, left = divmod(todo[-1], budgets)
+            paths, complete = 0, True
+            for way in self._next[number]:
+                to, cost = way >> 1, way & 1
+                if cost > left:
+                    continue
+                more = known[to * budgets + left - cost]
+                paths += more
+                if not more:
+                    complete = False
+                    todo.append(to * budgets + left - cost)
+            if complete:
+                known[todo.pop()] = paths if self._next[number] else 1
+        return known[self.preemptions]
 
 
 def _shifted(event: Event, by: int) -> Event:
