@@ -57,11 +57,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The number, for each log, up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
+        self._unreported: tuple[Reading, ...] | None = None
+        """The readings of the last `latestOffset`, until `reportLatestOffset` has reported them."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the cursors and the tailing. Spark pickles the reader for its tasks, which only read files."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
-        return kept | {"_following": None}
+        return kept | {"_following": None, "_unreported": None}
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
@@ -121,9 +123,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch. It has whole transactions up to the cut, within the limits, and does not cross a
-        seal. The end is never below the start.
+        seal. The end is never below the start. The call of an idle stream waits for a wake-up, for at most a tenth of a second.
         """
-        given, readings = self._checked_offset(start), self._newest()
+        given = self._checked_offset(start)
+        if self._following is not None:
+            self._following.rest()
+        readings = self._unreported = self._newest()
         offset = given.first_end()
         for one in readings:
             one.check_reached(offset.number(one.log))
@@ -138,6 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._unread_ranges(offset, readings)
         if not ranges:
             return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
+        if self._following is not None:
+            self._following.news()
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
@@ -187,9 +194,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the newest offset for the query's progress. The result equals the end of the last batch if the stream has read
-        everything.
+        everything. Spark calls this method right after `latestOffset`, so the first call reports the readings of that one.
         """
-        reached, readings = self._reached, self._newest()
+        reached, readings = self._reached, self._unreported or self._newest()
+        self._unreported = None
         if self._cursors is not None:
             self._cursors.join(readings)
         lasts = {one.log: one.last_change(reached.number(one.log)) for one in readings}

@@ -197,6 +197,7 @@ def test_a_stream_is_not_woken_by_other_topics(here: Deployment) -> None:
     assert one.reportLatestOffset() == offset
     here.cluster.client.sweeper.sweep()
     assert one.latestOffset(offset, ReadAllAvailable()) == offset
+    assert one.reportLatestOffset() == offset, "what latestOffset has read"
     number = here.append("t", numbers([1000]))
     assert one.reportLatestOffset() == {**offset, "log": number}
 
