@@ -58,6 +58,8 @@ class Following(Generic[Seen]):
         """`without`: sequences that are not watched, although `source.watched` names them."""
         self._source, self._cluster, self._told, self._without = source, source.cluster, told, without
         self._woken = threading.Event()
+        self._stale = False
+        """Whether the next `read` reads the source again without a look at the log."""
         self._watches: dict[str, Watch] = {}
         self._seen: Seen | None = None
         self._taken = 0.0
@@ -67,9 +69,10 @@ class Following(Generic[Seen]):
         seconds. Raises the errors of `source.now`.
         """
         clock = self._cluster.clock
-        old = self._woken.is_set() or clock.monotonic() - self._taken >= most
+        old = self._stale or clock.monotonic() - self._taken >= most
+        self._stale = False  # before the read, so that no wake-up during the read is lost
+        self._woken.clear()
         if self._seen is None or old or not self._is_newest(self._seen):
-            self._woken.clear()  # cleared before the read, so that no wake-up during the read is lost
             self._taken = clock.monotonic()
             self._seen = self._source.now()
             self._watch(self._seen)
@@ -81,7 +84,9 @@ class Following(Generic[Seen]):
     def _watch(self, seen: Seen) -> None:
         wanted = {name: prefix for name, prefix in self._source.watched(seen).items() if prefix not in self._without}
         for name in wanted.keys() - self._watches.keys():
-            self._watches[name] = self._cluster.store.watch(wanted[name], self.wake)
+            # A registration in the cluster's log may be of other topics: the next read looks whose it is.
+            woken = self._stir if wanted[name] == LOG else self.wake
+            self._watches[name] = self._cluster.store.watch(wanted[name], woken)
             self.wake()  # a change between the reading and this watch caused no wake-up
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
@@ -96,6 +101,10 @@ class Following(Generic[Seen]):
 
     def wake(self) -> None:
         """Make the next `read` read the source again, because a record may have changed."""
+        self._stale = True
+        self._stir()
+
+    def _stir(self) -> None:
         self._woken.set()
         self._told()
 

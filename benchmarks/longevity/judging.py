@@ -80,9 +80,9 @@ def measured(folder: Path) -> list[Line]:
     counts: dict[str, Series] = defaultdict(list)
     for row in _rows(folder / "cluster.csv"):
         counts[row["what"]].append((float(row["s"]), float(row["count"])))
-    for what, series in counts.items():
-        judged = "files" not in what or series[-1][0] >= STEADY_SECONDS
-        found.append(Line("cluster", what, series, 1, 0.1, 20, judged))
+    for what, counted in counts.items():
+        judged = "files" not in what or counted[-1][0] >= STEADY_SECONDS
+        found.append(Line("cluster", what, counted, 1, 0.1, 20, judged))
     return found
 
 

@@ -53,7 +53,7 @@ class Costs:
     client: float
 
 
-COSTS = Costs(change=0.12, request=0.04, flush=2.0, network=0.2, client=11.0)
+COSTS = Costs(change=0.24, request=0.09, flush=2.0, network=0.2, client=12.0)
 """As `python -m benchmarks many` has measured them (docs/scaling.md names machine and date)."""
 
 

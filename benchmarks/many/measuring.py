@@ -34,6 +34,8 @@ CHANGES, REQUESTS = 13, 24
 IDLE_REQUESTS = 45
 """What an idle reader may cost in a second: some ten polls of three requests, and a full reading. Spark asks a hundred times."""
 FAIR = 0.5
+SETTLE_SECONDS = 1.5
+"""How long the readers wait for the first commit, so that they are idle then."""
 DRAIN_SECONDS = 120.0
 """How long readers and writers may take to end."""
 
@@ -174,6 +176,7 @@ def measure(cell: Cell, servers: Sequence[ZooKeeperServer], url: str, root: Path
         readers = [forks.start(read, place, cell.topic(number)) for number in range(cell.readers)]
         children += readers
         wait_until("ready", children, place.folder)
+        time.sleep(SETTLE_SECONDS)
         before, began = Server.of(servers), time.monotonic()
         (place.folder / START).touch()
         time.sleep(seconds)

@@ -77,7 +77,6 @@ class Saw:
     topic: str
     batches: list[tuple[int, float]] = field(default_factory=list)
     ids: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    polls: int = 0
     processor: float = 0.0
 
     def wrong(self, expected: dict[int, int]) -> list[str]:
@@ -121,18 +120,16 @@ def read(place: Place, topic: str) -> Saw:
     query = MicroBatchExecution()
     query.start({"serviceUrl": place.url, "path": topic, "startingOffsets": "earliest"})
     seen = Saw(topic)
+    began: float | None = None
     query.next()
     say("ready", place.folder)
-    while not place.began():
-        query.next()
-        time.sleep(POLL_SECONDS)
-    processor: float | None = time.process_time()
     while True:
         last = place.stopped()
-        if processor is not None and place.enough():
-            seen.processor, processor = time.process_time() - processor, None
+        if began is None and place.began():
+            began = time.process_time()
+        if began is not None and not seen.processor and place.enough():
+            seen.processor = time.process_time() - began
         batches = query.next()
-        seen.polls += processor is not None
         if not batches:
             if last:
                 break
