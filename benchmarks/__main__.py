@@ -5,7 +5,21 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from benchmarks import at_rest, catching, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
+from benchmarks import (
+    at_rest,
+    catching,
+    commits,
+    compaction,
+    consumer,
+    history,
+    many,
+    memory,
+    microbatch,
+    models,
+    segments,
+    throughput,
+)
+from benchmarks.many import logs
 from benchmarks.measure import machine
 
 ALL = {
@@ -20,6 +34,8 @@ ALL = {
     "compaction": compaction,
     "at_rest": at_rest,
     "catching": catching,
+    "many": many,
+    "logs": logs,
 }
 
 

@@ -23,12 +23,12 @@ from metadata.client.logs import Logs
 from metadata.common import metrics
 from metadata.read.log_reader import now
 from metadata.read.reading import Reading
-from metadata.read.selection import LOG, AtTime, Earliest
+from metadata.read.selection import LOG, AtTime, Earliest, Selection
 from metadata.records.row_ranges import NONE, union
 from spark_txn_source.acked import acked_when_planned
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
-from spark_txn_source.following import FollowingLogs
+from spark_txn_source.following import MOST_SECONDS, FollowingLogs
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
@@ -57,11 +57,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The number, for each log, up to which `Trigger.AvailableNow` reads. None for other triggers."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
+        self._unreported: tuple[Reading, ...] | None = None
+        """The readings of the last `latestOffset`, until `reportLatestOffset` has reported them."""
+        self._unplanned: tuple[float, tuple[Reading, ...]] | None = None
+        """The same readings with the monotonic time at which they were newest, until `partitions` has planned a batch from them."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the cursors and the tailing. Spark pickles the reader for its tasks, which only read files."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
-        return kept | {"_following": None}
+        return kept | {"_following": None, "_unreported": None, "_unplanned": None}
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
@@ -121,9 +125,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch. It has whole transactions up to the cut, within the limits, and does not cross a
-        seal. The end is never below the start.
+        seal. The end is never below the start. The call of an idle stream waits for a wake-up, for at most a tenth of a second.
         """
-        given, readings = self._checked_offset(start), self._newest()
+        given = self._checked_offset(start)
+        if self._following is not None:
+            self._following.rest()
+        at = self._client().cluster.clock.monotonic()
+        readings = self._unreported = self._newest()
+        self._unplanned = at, readings
         offset = given.first_end()
         for one in readings:
             one.check_reached(offset.number(one.log))
@@ -138,6 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = self._unread_ranges(offset, readings)
         if not ranges:
             return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
+        if self._following is not None:
+            self._following.news()
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
@@ -187,9 +198,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the newest offset for the query's progress. The result equals the end of the last batch if the stream has read
-        everything.
+        everything. Spark calls this method right after `latestOffset`, so the first call reports the readings of that one.
         """
-        reached, readings = self._reached, self._newest()
+        reached, readings = self._reached, self._unreported or self._newest()
+        self._unreported = None
         if self._cursors is not None:
             self._cursors.join(readings)
         lasts = {one.log: one.last_change(reached.number(one.log)) for one in readings}
@@ -218,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
         logs = Logs(client, planned)
-        readings = logs.to(starts, ends, fail=fail)
+        readings = self._just_read(planned, ends) or logs.to(starts, ends, fail=fail)
         offset = offset.as_segments(_migrated(readings, offset))
         done = offset.done()
         ranges = [LogRange(one, starts.get(one.log, 0), ends[one.log], done) for one in readings]
@@ -239,6 +251,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             check_replay(client, topics, self._columns)
         return tasks([dataclasses.replace(one, done=left_out) for one in ranges], self._options, self._columns)
+
+    def _just_read(self, planned: Selection, ends: Mapping[str, int]) -> tuple[Reading, ...] | None:
+        """Return the readings of the `latestOffset` right before this plan, if they reach the given ends. So the plan of a new
+        batch reads no log again. A batch of persistent topics, and a replay, are planned from new readings.
+        """
+        unplanned, self._unplanned = self._unplanned, None
+        if unplanned is None or planned.key != self._selection.key or ends.keys() != {LOG}:
+            return None
+        at, readings = unplanned
+        if self._client().cluster.clock.monotonic() - at > MOST_SECONDS or [one.log for one in readings] != [LOG]:
+            return None
+        return readings if readings[0].cut >= ends[LOG] else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file

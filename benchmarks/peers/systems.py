@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
 from benchmarks.peers.rows import COLUMNS, SCHEMA
+from metadata.store.sqlite_database import FILE
 
 PARTS: Final = 4
 
@@ -52,6 +53,14 @@ class System:
     def size(self, table: str) -> dict[str, int]:
         files = [file for folder in self.folders(table) for file in folder.rglob("*") if file.is_file()]
         return {"bytes": sum(file.stat().st_size for file in files), "files": len(files)}
+
+    def compaction(self, table: str) -> Mapping[str, Callable[[], object]]:
+        """Return the steps that join the small files of a table, by name; none if the system needs or has none."""
+        return {}
+
+    def records(self) -> int:
+        """Return the bytes of the system's records outside of the folders of its tables."""
+        return 0
 
     def write(self, rows: DataFrame, table: str, *, keyed: bool) -> None:
         rows.write.format("noop").mode("overwrite").save()
@@ -113,6 +122,23 @@ class Txnsegment(System):
 
         with connect(self.url) as cluster:
             cluster.topics.delete(table)
+
+    def compaction(self, table: str) -> Mapping[str, Callable[[], object]]:
+        from txnsegment import connect
+
+        def sweep() -> None:
+            with connect(self.url) as cluster:
+                cluster.sweep()
+
+        def compact() -> None:
+            with connect(self.url) as cluster:
+                cluster.compact(table)
+
+        return {"sweep": sweep, "compact": compact}
+
+    def records(self) -> int:
+        """Return the size of the SQLite database. A ZooKeeper server allocates its log in advance, so its files tell nothing."""
+        return sum(file.stat().st_size for file in self.root.glob(f"{FILE}*"))
 
     def folders(self, table: str) -> list[Path]:
         # a folder's name is that of the topic with "-" for "_", and a hash
@@ -282,6 +308,16 @@ class Delta(Parquet):
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             **({} if self.name == "delta_default" else {"spark.databricks.delta.snapshotPartitions": "2"}),
         }
+
+    def compaction(self, table: str) -> Mapping[str, Callable[[], object]]:
+        from deltalake import DeltaTable
+
+        def compact() -> None:
+            opened = DeltaTable(str(self.root / table))
+            opened.optimize.compact()
+            opened.create_checkpoint()
+
+        return {"compact": compact}
 
     def read_stream(self, spark: SparkSession, table: str) -> DataFrame:
         return spark.readStream.format("delta").load(str(self.root / table)).select(*COLUMNS)

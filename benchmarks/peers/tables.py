@@ -75,7 +75,19 @@ def _more(found: Sequence[Mapping[str, Any]]) -> str:
     if "bytes" in found[0]:
         told.append(f"{statistics.median(one['bytes'] for one in found) / 1e6:.0f} MB")
     for count, one in found[-1].get("counts", {}).items():
-        told.append(f"{int(count):,} commits: {one['commits_per_second']} a second, read {_time(one['as_left']['read'])}")
+        told.append(f"{int(count):,} commits: {one['commits_per_second']} a second, {_grown(one['as_left'])}")
         if "compacted" in one:
-            told.append(f"compacted {_time(one['compacted']['read'])}")
+            told.append(f"compacted {_grown(one['compacted'])}")
     return ", ".join(told)
+
+
+def _grown(one: Mapping[str, Any]) -> str:
+    """Return what the workload `growth` measured of a table. The results of versions before 2026-11-27 have the read alone."""
+    found = f"read {_time(one['read'])}"
+    if "plan" not in one:
+        return found
+    megabytes = (one["bytes"] + one["records"]) / 1e6
+    return (
+        f"{found} (plan {_time(one['plan'])}), stream {_time(one['stream'])}, one commit more: trigger {one['trigger']} ms,"
+        f" latestOffset {one['latest_offset']} ms, {megabytes:.0f} MB in {one['files']:,} files"
+    )

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from benchmarks.peers.clients import committer, create
+from benchmarks.peers.clients import Commit, committer, create
 from benchmarks.peers.rows import digest
 from benchmarks.peers.systems import System
 from benchmarks.peers.timed import Timed, median, spread
@@ -138,8 +138,8 @@ def _raise_failure(query: Any) -> None:
 
 
 def growth(cell: Cell) -> Result:
-    """After many commits of one row each: a batch read, a stream from the beginning, and a stream that goes on after one commit
-    more. For txnsegment also after a sweep and a compaction.
+    """After many commits of one row each: the plan of a batch read, the read, a stream from the beginning, and a stream that
+    goes on after one commit more. The same after a compaction, if the system has one.
     """
     found: dict[str, Result] = {}
     for count in cell.growth:
@@ -149,24 +149,23 @@ def growth(cell: Cell) -> Result:
         with cell.timed() as built:
             for number in range(count):
                 commit(number)
-        one: Result = {"commits_per_second": round(count / built.seconds, 1), "as_left": _after(cell, table, count)}
-        if hasattr(cell.system, "url"):
-            from txnsegment import connect
-
-            with connect(cell.system.url) as cluster:
-                with cell.timed() as swept:
-                    cluster.sweep()
-                with cell.timed() as compacted:
-                    cluster.compact(table)
-            one |= {"sweep": round(swept.seconds, 2), "compact": round(compacted.seconds, 2)}
-            one["compacted"] = _after(cell, table, count)
-        found[str(count)] = one | cell.system.size(table)
+        one: Result = {"commits_per_second": round(count / built.seconds, 1), "as_left": _after(cell, table, count, commit)}
+        steps = cell.system.compaction(table)
+        for name, step in steps.items():
+            with cell.timed() as timed:
+                step()
+            one[name] = round(timed.seconds, 2)
+        if steps:
+            one["compacted"] = _after(cell, table, count + 1, commit)
+        found[str(count)] = one
         cell.system.drop(table)
     last = found[str(cell.growth[-1])]["as_left"]
     return {"seconds": last["read"], "processor": last["read_processor"], "counts": found}
 
 
-def _after(cell: Cell, table: str, count: int) -> Result:
+def _after(cell: Cell, table: str, count: int, commit: Commit) -> Result:
+    """Measure a table of so many commits. This adds one commit more."""
+
     def reads() -> Iterator[Timed]:
         for _ in range(1 + RUNS):
             with cell.timed() as timed:
@@ -175,17 +174,36 @@ def _after(cell: Cell, table: str, count: int) -> Result:
                 raise Mismatch(f"{cell.system.name}: {rows} rows after {count} commits")
             yield timed
 
+    def plan() -> float:
+        """Return the seconds from the call of the reader to the plan of its tasks."""
+        with cell.timed() as timed:
+            rows: Any = cell.system.read(cell.spark, table)
+            rows._jdf.queryExecution().toRdd().getNumPartitions()
+        return timed.seconds
+
     cold, *warm = reads()
+    planned = statistics.median(plan() for _ in range(RUNS))
     checkpoint = cell.checkpoint()
     with cell.timed() as streamed:
         (rows, _hash), _triggers = stream_out(cell, table, checkpoint)
     if rows != count:
         raise Mismatch(f"{cell.system.name}: a stream read {rows} rows after {count} commits")
+    size = cell.system.size(table) | {"records": cell.system.records()}
+    commit(count)
+    with cell.timed() as went_on:
+        (rows, _hash), triggers = stream_out(cell, table, checkpoint)
+    if rows != 1:
+        raise Mismatch(f"{cell.system.name}: a stream that goes on after one commit of one row read {rows} rows")
     shutil.rmtree(checkpoint)
     read = median(warm)
     return {
         "cold": round(cold.seconds, 3),
         "read": round(read.seconds, 3),
         "read_processor": round(read.processor, 3),
+        "plan": round(planned, 3),
         "stream": round(streamed.seconds, 3),
+        "goes_on": round(went_on.seconds, 3),
+        "latest_offset": triggers[0]["latestOffset"],
+        "trigger": triggers[0]["triggerExecution"],
+        **size,
     }

@@ -11,6 +11,7 @@ from typing import Any
 from conformance.mutants.planting import Real, fault
 from conformance.store.faults.planting import SoundView
 from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.read.log_reader import ClusterLog
 from metadata.read.reading import LogSelection, Reading
 from metadata.read.segment_view import StoredSegment
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -350,6 +351,18 @@ def micro_batch_passes_a_shown_seal(real: Real, self: Reading, after: int, throu
 )
 def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
     return True
+
+
+@fault(
+    "8.5",
+    "A kept reading is not the newest one if registrations after it are folded: they may have had rows of its topics.",
+    at="metadata.read.log_reader:ClusterLog.is_newest",
+    by="tests/spark_txn_source/test_following.py::test_a_registration_that_was_folded_unseen_makes_a_full_reading",
+)
+def folded_rows_are_of_others(real: Real, self: ClusterLog, view: View, reading: Reading) -> bool:
+    new = [entry for entry in self.buffer.log.list(view).entries if entry.number > reading.end_of_log]
+    mine = any(entry.is_seal or any(map(self.selection.covers, entry.registration.segments)) for entry in new)
+    return not reading.undecided and not mine
 
 
 @fault(

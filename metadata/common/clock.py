@@ -37,6 +37,14 @@ class SystemClock:
         threading.Event().wait(seconds)
 
 
+def wait(clock: Clock, event: threading.Event, seconds: float) -> None:
+    """Wait until the event is set, but at most `seconds`. With a simulated clock: sleep for `seconds`, unless the event is set."""
+    if isinstance(clock, SystemClock):
+        event.wait(seconds)
+    elif not event.is_set():
+        clock.sleep(seconds)
+
+
 @functools.cache
 def boot_id() -> str:
     """Return an id of the epoch that the monotonic clock counts from. On Linux the epoch is the boot of the machine, and all

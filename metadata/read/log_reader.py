@@ -107,7 +107,8 @@ class ClusterLog(LogReader):
         return self.buffer.open_transactions()
 
     def is_newest(self, view: View, reading: Reading) -> bool:
-        """Return whether nothing was registered since the reading, and the reading had no undecided registration.
+        """Return whether no rows of this read were registered and nothing was sealed since the reading, and the reading had no
+        undecided registration.
 
         This method need not read the layouts. A split, merge or deletion appends a seal to the log before it changes the layout. A
         new topic, schema or segment gets its first row by a later registration. A trim is not in the log, so this method does not
@@ -115,8 +116,13 @@ class ClusterLog(LogReader):
         """
         if reading.undecided:
             return False
-        numbers = view.keys(paths.LOG.range())
-        return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
+        listing = self.buffer.log.list(view)
+        if listing.end == reading.end_of_log:
+            return True
+        new = [entry for entry in listing.entries if entry.number > reading.end_of_log]
+        if len(new) != listing.end - reading.end_of_log:
+            return False  # some registrations are folded already, so it is not known whose rows they had
+        return not any(entry.is_seal or any(map(self.selection.covers, entry.registration.segments)) for entry in new)
 
     def watched(self, reading: Reading) -> Mapping[str, Prefix]:
         """Return the sequence of the log, and for each segment of the reading the sequence of its events. After a transaction is

@@ -49,6 +49,16 @@ def test_memory_that_grows_by_twenty_megabytes_an_hour_is_found(tmp_path: Path) 
     assert float(line.split()[-2]) == pytest.approx(20, abs=0.1), "the trend in an hour"
 
 
+@pytest.mark.parametrize(("seconds", "judged"), [(700, False), (7000, True)])
+def test_files_are_judged_only_in_a_run_that_is_long_enough_to_delete_some(tmp_path: Path, seconds: int, judged: bool) -> None:
+    folder = written(tmp_path)
+    with (folder / "cluster.csv").open("a") as file:
+        file.writelines(f"{s},files of ledgers,{s}\n" for s in range(0, seconds, 10))
+    text, flat = judge(folder, [])
+    assert flat is not judged
+    assert ("Grown: cluster: files of ledgers" in text) is judged
+
+
 def test_a_process_that_ended_too_soon_is_reported(tmp_path: Path) -> None:
     text, _ = judge(written(tmp_path), ["driver: ...OutOfMemoryError"])
     assert "ENDED TOO SOON: driver: ...OutOfMemoryError" in text

@@ -114,7 +114,9 @@ def test_the_first_batch_replays_with_the_deletions_known_at_its_planning(here: 
     """
     two(here)
     one = reader(here, startingOffsets="earliest", topicsPattern=PATTERN)
-    end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    assert one.partitions(start, end)
     here.cluster.topics.delete("x")
     again = one.initialOffset()
     assert again["deletedTo"] > end["log"]

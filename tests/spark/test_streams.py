@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,7 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from metadata.client.logs import Logs
 from metadata.common.errors import OffsetOutOfRange, SchemaChanged, TopicNotFound
+from metadata.read.reading import Reading
 from metadata.records.names import topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
@@ -197,8 +201,35 @@ def test_a_stream_is_not_woken_by_other_topics(here: Deployment) -> None:
     assert one.reportLatestOffset() == offset
     here.cluster.client.sweeper.sweep()
     assert one.latestOffset(offset, ReadAllAvailable()) == offset
+    assert one.reportLatestOffset() == offset, "what latestOffset has read"
     number = here.append("t", numbers([1000]))
     assert one.reportLatestOffset() == {**offset, "log": number}
+
+
+def test_a_new_batch_is_planned_from_the_reading_of_its_end(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a micro-batch reads the log once. A replay reads it again."""
+    ten(here)
+    one = reader(here, startingOffsets="earliest")
+    reads, plain = list[int](), Logs.to
+
+    def counted(self: Logs, starts: Mapping[str, int], ends: Mapping[str, int], *, fail: bool) -> tuple[Reading, ...]:
+        reads.append(ends["log"])
+        return plain(self, starts, ends, fail=fail)
+
+    monkeypatch.setattr(Logs, "to", counted)
+    monkeypatch.setattr("spark_txn_source.stream.MOST_SECONDS", 60.0)  # a busy machine may need more than a tenth of a second
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    planned = one.partitions(start, end)
+    assert planned
+    assert not reads
+    assert pickle.dumps(one.partitions(start, end)) == pickle.dumps(planned)
+    assert reads == [end["log"]]
+    ten(here, first=100)
+    later = one.latestOffset(end, ReadAllAvailable())
+    monkeypatch.setattr("spark_txn_source.stream.MOST_SECONDS", 0.0)
+    assert one.partitions(end, later)
+    assert reads == [end["log"], later["log"]], "the plan came too late"
 
 
 def test_process_all_available_waits_for_earlier_commits(here: Deployment) -> None:

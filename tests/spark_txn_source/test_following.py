@@ -8,9 +8,10 @@ from conformance.simulator.store.wakes import Watches
 from metadata.client.client import Client
 from metadata.read.log_reader import ClusterLog
 from metadata.read.reading import LogSelection, Reading
+from metadata.read.selection import Topics
 from metadata.records.names import topic_name
-from spark_txn_source.following import Following
-from tests.support.bench import At, Bench, T, each_step
+from spark_txn_source.following import IDLE_SECONDS, REST_SECONDS, Following, FollowingLogs
+from tests.support.bench import At, Bench, T, U, each_step
 
 
 def at_once() -> Watches:
@@ -63,4 +64,72 @@ def test_a_sealed_segment_is_watched_only_while_it_may_hold_open_transactions() 
     reading = reader.read()
     assert len(reading.segments) == before - 1 + 10
     assert len(reader._watches) == before + 5
+    reader.close()
+
+
+def test_an_idle_stream_rests_until_a_commit_to_its_topic() -> None:
+    """Spark asks a stream a hundred times a second. Each answer is a write of a ZooKeeper ensemble, so an idle stream rests."""
+    bench, wakes = Bench(), at_once()
+    followed = FollowingLogs(bench.party(wakes=wakes), Topics((topic_name(T),)))
+
+    def rested() -> bool:
+        began = bench.clock.now
+        followed.rest()
+        followed.read()
+        return bench.clock.now - began >= 900 * REST_SECONDS
+
+    def idle() -> None:
+        bench.clock.now += int(IDLE_SECONDS * 1000)
+        followed.rest()
+        followed.read()
+
+    assert not rested(), "the stream has just begun"
+    idle()
+    assert rested()
+    bench.party(wakes=wakes).coordinator.commit(bench.work(topics=(U,)))
+    assert rested(), "a commit to another topic wakes no stream"
+    bench.party(wakes=wakes).coordinator.commit(bench.work(version=2, topics=(T,)))
+    assert not rested()
+    followed.news()
+    assert not rested(), "a stream that had news is not idle"
+    idle()
+    assert rested()
+    followed.close()
+
+
+def test_a_commit_to_another_topic_costs_a_poll_no_full_reading() -> None:
+    bench, gate = Bench(), At(-1, kinds=At(-1).kinds)
+    reader = following(bench.party(gate))
+    other = bench.party()
+
+    def steps() -> int:
+        before = gate.steps
+        seen = reader.read()
+        assert seen is reader.read(), "the kept reading"
+        return gate.steps - before
+
+    reader.read()
+    reader.read()
+    alone = steps()
+    other.coordinator.commit(bench.work(topics=(U,)))
+    assert steps() == alone + 1, "the body of the registration"
+    assert steps() == alone
+    before = reader.read()
+    other.topics.split(topic_name(U), 0)
+    assert reader.read() is not before, "a seal may be of any segment"
+    before = reader.read()
+    number = other.coordinator.commit(bench.work(version=2, topics=(T,))).number
+    assert reader.read().cut == number
+    reader.close()
+
+
+def test_a_registration_that_was_folded_unseen_makes_a_full_reading() -> None:
+    bench = Bench()
+    reader, other = following(bench.party()), bench.party()
+    reader.read()
+    reader.read()  # the first one woke the reader when it set the watches
+    numbers = [other.coordinator.commit(bench.work(version=n, topics=(topic,))).number for n, topic in enumerate((T, U))]
+    other.sweeper.sweep()
+    assert [e.number for e in other.buffer.log.list(bench.party().cluster.store.view()).entries] == numbers[1:], "the newest stays"
+    assert reader.read().cut == numbers[1]
     reader.close()

@@ -185,12 +185,12 @@ def test_a_log_beside_a_topic_that_is_migrated(bench: SparkBench) -> None:
         newest = Following.read
         began = False
 
-        def migrated_meanwhile(self: Following[object]) -> object:
+        def migrated_meanwhile(self: Following[object], *most: float) -> object:
             nonlocal began
             if began or not isinstance(self._source, TopicLogs):
-                return newest(self)
+                return newest(self, *most)
             began = True
-            found = newest(self)
+            found = newest(self, *most)
             migrate(bench)
             send(cluster, 2)
             send(cluster, 3, topic=other)

@@ -202,6 +202,9 @@ def test_a_stream_begins_at_a_cursor_and_moves_it(bench: SparkBench) -> None:
         query = bench.stream([X, "t"], subscription="s")
         assert json.dumps(query.at["acked"][X])
         assert sorted(query.next()) == [1, 2, 4, 50]
+        latest = query.reader.reportLatestOffset()
+        assert latest is not None
+        assert "lag" not in latest
         bench.commit(X, [6])
         latest = query.reader.reportLatestOffset()
         assert latest is not None

@@ -25,6 +25,7 @@ from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Record, Vie
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.store.zookeeper_paths import ERA_SIZE
 from metadata.store.zookeeper_session import Outcome, Request, Session
+from metadata.store.zookeeper_watch import LIST_SECONDS
 
 A = Key("/a", "")
 
@@ -383,7 +384,7 @@ class TestWatches:
         51).
         """
         woken = threading.Event()
-        watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]
+        watches = [far.watch(Key(f"/other/{i}", ""), lambda: None) for i in range(400)]
         watches.append(far.watch(A, woken.set))
         for _ in range(2):
             woken.clear()
@@ -393,6 +394,67 @@ class TestWatches:
             assert far.view().get(A) is not None
         for watch in watches:
             watch.close()
+
+    def test_an_append_wakes_the_watches_of_its_sequence_alone(self, far: ZooKeeperStore, store: ZooKeeperStore) -> None:
+        """The events of all segments are in one folder. A commit to one topic must not wake the readers of all topics."""
+        mine, other = paths.segment_events("segment://public/default/t/0"), paths.segment_events("segment://public/default/u/0")
+        mine_woken, other_woken = threading.Semaphore(0), list[None]()
+        watches = [far.watch(mine, mine_woken.release), far.watch(other, lambda: other_woken.append(None))]
+        for _ in range(5):
+            store.append(mine, b"x")
+            assert mine_woken.acquire(timeout=10)
+        assert len(other_woken) <= 1, "once when the watch begins; after that no record of its sequence was appended"
+        before = len(other_woken)
+        store.append(other, b"x")
+        store.append(mine, b"x")
+        while len(other_woken) == before:
+            assert mine_woken.acquire(timeout=10)
+        for watch in watches:
+            watch.close()
+
+    def test_a_deletion_wakes_no_watch_of_a_sequence(self, far: ZooKeeperStore, store: ZooKeeperStore) -> None:
+        """Each fold deletes many records of the log and of the events. No reader has anything to read then."""
+        woken = threading.Semaphore(0)
+        made = [store.append(LOG, b"x") for _ in range(5)]
+        watch = far.watch(LOG, woken.release)
+        assert woken.acquire(timeout=10), "the watch begins"
+        for record in made:
+            store.delete(record.key)
+            far.view().keys(LOG.range())
+        store.append(LOG, b"x")
+        assert woken.acquire(timeout=10), "an append"
+        assert not woken.acquire(blocking=False)
+        watch.close()
+
+    def test_the_watches_of_one_folder_cost_one_request_for_each_change(self, far: ZooKeeperStore, store: ZooKeeperStore) -> None:
+        """A reader watches the events of each of its segments. All of them are in one folder, which is listed once for a change."""
+        woken = threading.Semaphore(0)
+        sequences = [paths.segment_events(f"segment://public/default/t/{i}") for i in range(20)]
+        store.append(sequences[0], b"x")
+        watches = [far.watch(sequence, woken.release) for sequence in sequences]
+        assert woken.acquire(timeout=10), "the watch of the sequence with a record begins"
+
+        def change() -> None:
+            store.append(sequences[7], b"x")
+            assert woken.acquire(timeout=10)
+
+        assert requests(far, change) <= 2
+        for watch in watches:
+            watch.close()
+
+    def test_many_commits_to_other_topics_cost_a_reader_few_requests(self, far: ZooKeeperStore, store: ZooKeeperStore) -> None:
+        mine, other = paths.segment_events("segment://public/default/t/0"), paths.segment_events("segment://public/default/u/0")
+        woken = threading.Event()
+        store.append(mine, b"x")
+        watch = far.watch(mine, woken.set)
+        assert woken.wait(10), "the watch begins"
+        began = time.monotonic()
+        sent = requests(far, lambda: [store.append(other, b"x") for _ in range(100)])
+        assert sent <= 2 + (time.monotonic() - began) / LIST_SECONDS
+        woken.clear()
+        store.append(mine, b"x")
+        assert woken.wait(10)
+        watch.close()
 
     def test_eras_are_followed(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
         woken = threading.Event()
