@@ -18,7 +18,7 @@ from ledgers.storage import LedgerStorage
 from metadata.records.folders import folder_of
 from metadata.topics.routing import Router
 from spark_txn_sink.local_properties import execution_of
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Executors never open the metadata store. The tests run tasks in processes where it is an error to open a store, or to import a
-module that could open one.
+module that could open one. It is also an error there to import a module that only the driver's processes need: a new worker would
+spend more time on these imports than on a small task.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from conformance.processes import Found, processes
 from pyspark_txnsegment import DefaultSource
+from spark_txn_source.task_reader import only_pickled
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Deployment
@@ -23,12 +26,16 @@ WORKER = '''
 import pickle, sys
 
 class Closed:
-    """Refuses the backends of the metadata store and what they are made with."""
+    """Refuses the metadata store, what its backends are made with, and what only plans and commits need."""
 
     def find_spec(self, name, path=None, target=None):
-        if name == "sqlite3" or name.split(".")[0] == "kazoo" or name in (
-            "metadata.store.sqlite", "metadata.store.sqlite_database", "metadata.store.zookeeper", "metadata.store.memory"
-        ):
+        refused = (
+            *("sqlite3", "kazoo", "pydantic", "prometheus_client", "pulsar_protocol", "txnsegment"),
+            *("metadata.store", "metadata.client", "metadata.cluster", "metadata.log", "metadata.read", "metadata.write"),
+            *("spark_txn_sink.plan", "spark_txn_sink.options", "spark_txn_sink.commit", "spark_txn_sink.pulsar"),
+            *("spark_txn_source.stream", "spark_txn_source.batch", "spark_txn_source.options", "spark_txn_source.pulsar"),
+        )
+        if any(name == one or name.startswith(f"{one}.") for one in refused):
             raise AssertionError(f"a task imports {name}")
 
 for name in [n for n in sys.modules if n.startswith(("sqlite3", "kazoo", "metadata"))]:
@@ -41,8 +48,8 @@ if kind == "write":
     answer = one.write(iter(argument))
 else:
     answer = [batch.to_pylist() for batch in one.read(argument)]
-for name in ("sqlite3", "kazoo"):
-    assert name not in sys.modules
+ours = [n for n in sys.modules if n.split(".")[0] in ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink")]
+assert len(ours) <= 36, sorted(ours)
 pickle.dump(answer, sys.stdout.buffer)
 '''
 
@@ -95,6 +102,36 @@ def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> Non
     assert tasks
     assert holding
     assert not tasks & holding
+
+
+def test_the_process_that_pickles_the_reader_of_a_stream_opens_no_store(here: Deployment) -> None:
+    """Spark makes the reader of a stream in two processes. The process of the query plans with it. Another process, in the first
+    micro-batch, only pickles it for the tasks.
+    """
+    here.write(here.spark.range(10))
+    rows = here.spark.readStream.format("txnsegment").options(serviceUrl=here.url, startingOffsets="earliest").load("t")
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(here.folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sum(one["numInputRows"] for one in query.recentProgress) == 10
+    pickling = [one.pid for one in _started_here() if "pyspark.sql.worker.plan_data_source_read" in one.command()]
+    assert pickling
+    assert not [pid for pid in pickling if _holds(pid, str(here.folder))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "only"),
+    [
+        (["/site/pyspark/daemon.py", "pyspark.sql.worker.plan_data_source_read"], True),
+        (["/site/pyspark/daemon.py", "pyspark.sql.worker.create_data_source"], False),
+        (["/site/pyspark/sql/worker/plan_data_source_read.py"], False),
+        (["/site/pyspark/sql/streaming/python_streaming_source_runner.py"], False),
+        (["job.py", "pyspark.sql.worker.plan_data_source_read"], False),
+        ([], False),
+    ],
+)
+def test_a_reader_without_a_plan_is_made_only_where_spark_pickles_it(arguments: list[str], only: bool) -> None:
+    assert only_pickled(arguments) is only
 
 
 def _started_here() -> list[Found]:
