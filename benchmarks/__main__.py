@@ -5,12 +5,26 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from benchmarks import at_rest, catching, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
+from benchmarks import (
+    at_rest,
+    catching,
+    commits,
+    compaction,
+    consumer,
+    history,
+    memory,
+    microbatch,
+    models,
+    segments,
+    start,
+    throughput,
+)
 from benchmarks.measure import machine
 
 ALL = {
     "throughput": throughput,
     "microbatch": microbatch,
+    "start": start,
     "commits": commits,
     "consumer": consumer,
     "history": history,
