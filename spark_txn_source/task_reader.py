@@ -25,10 +25,11 @@ class TaskReader(DataSourceStreamReader):
         return read_task(partition)
 
 
-def only_pickled(arguments: Sequence[str] = sys.argv) -> bool:
+def only_pickled(arguments: Sequence[str] | None = None) -> bool:
     """Return whether Spark asks for the reader of a stream in order to pickle it for the tasks, and for nothing else. Spark's
     daemon of planning processes does that in the first micro-batch of each query, after the long-lived process of the query has
-    made the reader that plans, and has checked the options. `arguments`: those of this process. If they say nothing (Spark
-    starts processes without a daemon), return False: a complete reader is never wrong.
+    made the reader that plans, and has checked the options. `arguments`: those of this process, by default. If they say nothing
+    (Spark starts processes without a daemon), return False: a complete reader is never wrong.
     """
-    return len(arguments) > 1 and arguments[0].endswith("daemon.py") and arguments[1] == _PICKLES
+    arguments = sys.argv if arguments is None else arguments
+    return len(arguments) > 1 and arguments[0].removesuffix(".py").endswith("daemon") and arguments[1] == _PICKLES
