@@ -17,6 +17,7 @@ from benchmarks import (
     microbatch,
     models,
     segments,
+    start,
     throughput,
 )
 from benchmarks.many import logs
@@ -25,6 +26,7 @@ from benchmarks.measure import machine
 ALL = {
     "throughput": throughput,
     "microbatch": microbatch,
+    "start": start,
     "commits": commits,
     "consumer": consumer,
     "history": history,

@@ -15,13 +15,14 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+
+from benchmarks.trivial import NoopStreamWriter
 
 ENTRY_BYTES = 16 << 20
 
@@ -97,15 +98,3 @@ class BareWriter(DataSourceArrowWriter):
         folder = os.open(self.folder, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-
-
-class NoopStreamWriter(DataSourceStreamArrowWriter):
-    """Drops the rows of a micro-batch."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        for _ in iterator:
-            continue
-        return WriterCommitMessage()
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        return

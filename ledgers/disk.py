@@ -8,15 +8,19 @@ disk by a simulated one. All methods raise OSError.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 FileInfo = tuple[int, int]
 """Length in bytes, and time of the last change in ms since 1970."""
+
+
+SYNCS_AT_ONCE: Final = 16
+"""How many calls `LocalDisk.together` runs at the same time, at most."""
 
 
 class Disk(Protocol):
@@ -33,6 +37,11 @@ class Disk(Protocol):
 
     def sync_folder(self, path: Path) -> None:
         """Make the entries of a folder durable: names that were added and names that were removed."""
+
+    def together(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run calls of `sync` and `sync_folder`, in any order or at the same time. Raise the error of the first call that failed,
+        after all have ended.
+        """
 
     def link(self, path: Path, new: Path) -> None:
         """Give a file a second name. Raises FileExistsError; OSError if the file system has no links."""
@@ -75,6 +84,19 @@ class LocalDisk:
 
     def sync_folder(self, path: Path) -> None:
         self.sync(path)
+
+    def together(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run the calls at the same time. A file system makes files durable together: four new ones took 5 ms in place of 11."""
+        if len(syncs) < 2:
+            for one in syncs:
+                one()
+            return
+        from concurrent.futures import ThreadPoolExecutor  # imported late, because many processes write at most one file
+
+        with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(syncs))) as pool:
+            running = [pool.submit(one) for one in syncs]
+        for done in running:
+            done.result()
 
     def link(self, path: Path, new: Path) -> None:
         os.link(path, new)

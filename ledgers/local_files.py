@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -19,6 +22,12 @@ from ledgers.io_errors import explain, explained
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
+_DURABLE: WeakKeyDictionary[Disk, dict[Path, set[Path]]] = WeakKeyDictionary()
+"""The folders of each disk, below each root, whose names this process has made durable. Every task of Spark makes its own
+`LocalFiles`, and would sync the parents of all its folders again.
+"""
+
+
 class LocalFiles:
     """Files under the folder `root`. The folder must exist (`create` creates it), so that a volume that is not mounted is an error
     and not an empty root.
@@ -27,7 +36,7 @@ class LocalFiles:
     def __init__(self, root: str) -> None:
         self.root = Path(root or "/")
         self._disk = disk()
-        self._durable: set[Path] = set()
+        self._durable = _DURABLE.setdefault(self._disk, defaultdict(set))[self.root]
 
     def create(self) -> None:
         with explained("make the ledger folder", str(self.root)):
@@ -83,6 +92,7 @@ class LocalFiles:
             self._require_root()
             return
         self._make_folders(folder.parent)
+        self._durable.discard(folder)
         _make_folder(self._disk, folder)
 
     def _sync_parents(self, folder: Path) -> None:
@@ -137,21 +147,24 @@ class LocalOutput:
     """A file under a temporary name in its final folder. Raises OSError if it cannot be created."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk = disk
-        self._path = path
+        self.disk = disk
+        self.path = path
         self._temporary: Path | None = temporary_of(path)
         self.stream: pa.NativeFile = disk.create(self._temporary)
 
     def publish(self) -> None:
+        publish_outputs([self])
+
+    def finish(self) -> tuple[Path, Path]:
+        """Close the file. Return its temporary and its final name."""
         if self._temporary is None:
-            raise ValueError(f"{self._path} was published or discarded before")
-        try:
-            self.stream.close()
-            publish_file(self._disk, self._temporary, self._path)
-            self._temporary = None
-        except OSError as error:
-            self.discard()
-            raise explain(error, "publish", str(self._path)) from error
+            raise ValueError(f"{self.path} was published or discarded before")
+        self.stream.close()
+        return self._temporary, self.path
+
+    def published(self) -> None:
+        """Note that the file has its final name."""
+        self._temporary = None
 
     def discard(self) -> None:
         if self._temporary is None:
@@ -161,7 +174,22 @@ class LocalOutput:
             try:
                 self.stream.close()
             finally:
-                unlink(self._disk, temporary)
+                unlink(self.disk, temporary)
+
+
+def publish_outputs(outputs: Sequence[LocalOutput]) -> None:
+    """Publish files of one disk. Raises StorageError; then all of them are discarded that did not get their final names."""
+    if not outputs:
+        return
+    try:
+        files = [one.finish() for one in outputs]
+        publish_files(outputs[0].disk, files)
+        for one in outputs:
+            one.published()
+    except OSError as error:
+        for one in outputs:
+            one.discard()
+        raise explain(error, "publish", ", ".join(str(one.path) for one in outputs)) from error
 
 
 def temporary_of(path: Path) -> Path:
@@ -174,11 +202,19 @@ def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
     FileExistsError is raised. The caller then relies on the existing file, so the folder is synced before the error is raised.
     Other errors are OSErrors.
     """
-    disk.sync(temporary)
+    publish_files(disk, [(temporary, path)])
+
+
+def publish_files(disk: Disk, files: Sequence[tuple[Path, Path]]) -> None:
+    """Do the work of `publish_file` for several files, each given by its temporary and its final name. Syncs that do not depend on
+    each other run together. If a file cannot get its name, the files before it have theirs, durably.
+    """
+    disk.together([partial(disk.sync, temporary) for temporary, _ in files])
     try:
-        _rename_new(disk, temporary, path)
+        for temporary, path in files:
+            _rename_new(disk, temporary, path)
     finally:
-        disk.sync_folder(path.parent)
+        disk.together([partial(disk.sync_folder, folder) for folder in dict.fromkeys(path.parent for _, path in files)])
 
 
 def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:

@@ -6,7 +6,7 @@ An entry is a row group (protocol.md section 1). The batches of an entry are col
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ from ledgers.errors import SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explained
 from ledgers.model import Part
-from ledgers.storage import LedgerStorage, Output
+from ledgers.storage import LedgerStorage, Output, publish_all
 
 ENTRY_BYTES = 16 << 20
 ENTRY_ROWS = 1_000_000
@@ -78,6 +78,7 @@ class PartWriter:
         self._entries: list[int] = []
         self._output: Output | None = None
         self._summed: SummedOutput | None = None
+        self._size = 0
         self._parquet: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -131,25 +132,30 @@ class PartWriter:
 
     def close(self) -> Part | None:
         """Publish the file and return its Part. If there are no rows, publish nothing and return None."""
-        try:
-            self._close_entry()
-            if self._parquet is None or self._output is None or self._summed is None:
-                return None
-            with explained("write", self._path):
-                self._parquet.add_key_value_metadata({KEY: self._summed.sums()})
-                summed = self._summed.size
-                self._parquet.close()
-            self._output.publish()
-        except BaseException:
-            self.discard()
-            raise
-        self._parquet = self._output = None
-        return self._published(summed)
+        (part,) = close_all([self])
+        return part
 
-    def _published(self, summed: int) -> Part:
-        """Read the footer of the stored file, and build the Part from it. So the registration describes the file that is on the
-        storage. `summed`: how many bytes have checksums in the footer; these must be all bytes before the footer.
+    def finish(self) -> Output | None:
+        """Write the end of the file, and return the file. If there are no rows, return None."""
+        self._close_entry()
+        if self._parquet is None or self._output is None or self._summed is None:
+            return None
+        with explained("write", self._path):
+            self._parquet.add_key_value_metadata({KEY: self._summed.sums()})
+            self._size = self._summed.size
+            self._parquet.close()
+        return self._output
+
+    def published(self) -> Part | None:
+        """Return the Part of the published file, or None if there are no rows.
+
+        The Part is built from the footer of the stored file, which is read for that. So the registration describes the file that
+        is on the storage. The checksums in the footer must cover all bytes before the footer.
         """
+        if self._output is None:
+            return None
+        self._parquet = self._output = None
+        summed = self._size
         try:
             with self._storage.open_input(self._path) as stream, explained("read back", self._path):
                 footer = read_footer(stream)
@@ -169,6 +175,19 @@ class PartWriter:
         self._parquet = None
         if output is not None:
             output.discard()
+
+
+def close_all(writers: Sequence[PartWriter]) -> list[Part | None]:
+    """`close` parts of one storage together, and return their Parts in order. Their files become durable at the same time, which
+    takes hardly longer than one file. Raises StorageError, SchemaError; then no part counts.
+    """
+    try:
+        publish_all([one for one in [writer.finish() for writer in writers] if one is not None])
+        return [writer.published() for writer in writers]
+    except BaseException:
+        for writer in writers:
+            writer.discard()
+        raise
 
 
 def _repeating(batches: list[pa.RecordBatch]) -> list[str]:

@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ledgers.model import Part
 from metadata.client.client import Client
@@ -16,25 +15,10 @@ from metadata.common.errors import OptionError, TxnConflict
 from metadata.records.names import TopicName, topic_of
 from metadata.rules.transitions import Claim
 from metadata.write.write_set import Committed, WriteSet
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import Identity, WritePlan
 from spark_txn_sink.staging import Staged
 
 log = logging.getLogger("txnsegment.sink")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The application and the version of a write. Both come from the options, but the version of a stream's write is its batch id.
-
-    `app`: the application id. It is None for a stream without `txnAppId`, which uses the query's id. `random`: whether `app` is a
-    random id, as for a batch write without `txnAppId`. `accepts_loss`: see `Claim`.
-    """
-
-    app: str | None
-    version: int
-    random: bool
-    streaming: bool
-    accepts_loss: bool = False
 
 
 def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> Committed:

@@ -12,9 +12,9 @@ from metadata.common.errors import OptionError
 from metadata.common.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
 from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
 from metadata.records.names import MAX_SEGMENTS, TopicName, persistent_name, topic_name
+from spark_txn_sink.planned import Compression, TaskOptions
 
 T = TypeVar("T")
-Compression = Literal["zstd", "lz4", "snappy", "none"]
 ValueFormat = Literal["columns", "avro"]
 AfterRestore = Literal["fail", "continue"]
 MIN_TIMEOUT_MS: Final = 1_000
@@ -181,17 +181,6 @@ SINK: Final = OptionTable(
     ),
     spark_own=(PATH, PATHS),
 )
-
-
-@dataclass(frozen=True)
-class TaskOptions:
-    """The options that the tasks of a write need."""
-
-    topic: TopicName
-    key_column: str | None
-    compression: Compression
-    entry_bytes: int
-    entry_rows: int
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql.types import BinaryType, StructType
 
 from ledgers.arrow import arrow_schema
@@ -14,38 +12,16 @@ from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, SchemaError
 from metadata.records.names import PersistentName, TopicName
 from metadata.store.contract import time_ms
-from metadata.topics.routing import Target, check_key, targets
+from metadata.topics.routing import check_key, targets
 from metadata.topics.topics import Topic
-from spark_txn_sink.options import TaskOptions, WriteOptions
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.planned import WritePlan
 
 OVERWRITE = OptionError(
     "Overwrite mode and complete output mode are not supported: a topic is a log, and readers may have read its rows.",
     advice='Write mode("append") or outputMode("append"); for results that change, append each version with its batch id, or '
     "write to a new topic.",
 )
-
-
-@dataclass(frozen=True)
-class WritePlan:
-    """The plan of one write. It is pickled to the tasks, which open the ledger root but not the metadata store.
-
-    `to`: the active segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns, with the
-    types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
-    commit must extend the schema or give the topic its key. `staged_ms`: the store's time before the first part is written.
-    `values`: whether the incoming rows are Avro bytes. `avro`: the Avro schema by which the tasks decode such rows. For other rows
-    it is the Avro schema that was registered for the topic, or None.
-    """
-
-    topic: TopicName
-    to: tuple[Target, ...]
-    key: str | None
-    types: StructType
-    schema_id: int | None
-    staged_ms: int
-    storage_uri: str
-    options: TaskOptions
-    avro: str | None = None
-    values: bool = False
 
 
 def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:

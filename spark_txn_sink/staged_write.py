@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledgers.storage import LedgerStorage
 from metadata.write.staging_manifests import StagingArea, StagingManifest
 from spark_txn_sink.commit import agreed_key, query, reported
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 from spark_txn_sink.staging import Staged
 
 

@@ -13,12 +13,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.model import UNASSIGNED, Part
-from ledgers.parts import PartWriter, part_name
+from ledgers.parts import PartWriter, close_all, part_name
 from ledgers.storage import LedgerStorage
 from metadata.records.folders import folder_of
 from metadata.topics.routing import Router
 from spark_txn_sink.local_properties import execution_of
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 
 
 @dataclass
@@ -66,7 +66,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Ca
                 if segment not in writers:
                     writers[segment] = _writer(plan, storage, segment, schema, staging_id, name_source)
                 writers[segment].write(rows)
-        parts = [(segment, writer.close()) for segment, writer in writers.items()]
+        parts = list(zip(writers, close_all(list(writers.values())), strict=True))
     except BaseException:
         for writer in writers.values():
             writer.discard()

@@ -1,22 +1,24 @@
-"""The writers that Spark calls. They take Arrow batches and commit one transaction. `plan`, `staging` and `commit` do the work."""
+"""The writers that Spark calls. They take Arrow batches and commit one transaction. `plan`, `staging` and `commit` do the work.
+
+Spark pickles a writer for its tasks, so every task imports this module. The methods that only processes of the driver call import
+their modules late: a task needs neither these modules nor pydantic, and a new process would take 0.15 s for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metadata.client.client import shared_client
 from metadata.common.worker_memory import spare_imports
-from spark_txn_sink import commit as committing
-from spark_txn_sink.commit import Identity
-from spark_txn_sink.options import WriteOptions
-from spark_txn_sink.plan import OVERWRITE, plan_write
-from spark_txn_sink.staged_write import StagedWrite
+from spark_txn_sink.planned import Identity, WritePlan
 from spark_txn_sink.staging import Staged, stage
+
+if TYPE_CHECKING:
+    from spark_txn_sink.staged_write import StagedWrite
 
 Messages = Sequence[WriterCommitMessage | None]
 
@@ -27,6 +29,10 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        from metadata.client.client import shared_client
+        from spark_txn_sink.options import WriteOptions
+        from spark_txn_sink.plan import OVERWRITE, plan_write
+
         if overwrite:
             raise OVERWRITE
         parsed = WriteOptions.parse(options, streaming=False)
@@ -34,7 +40,7 @@ class BatchWriter(DataSourceArrowWriter):
         client = shared_client(self._url)
         self._plan = plan_write(client, parsed, schema)
         token, unique = parsed.txn_staging, client.cluster.unique
-        self._part_of = None if token is None else StagedWrite.begin(self._plan, token, unique())
+        self._part_of = None if token is None else _begin(self._plan, token, unique())
         random = parsed.txn_app_id is None
         version = 1 if parsed.txn_version is None else parsed.txn_version
         self._identity = Identity(parsed.txn_app_id or f"write-{unique()}", version, random, streaming=False)
@@ -47,13 +53,13 @@ class BatchWriter(DataSourceArrowWriter):
         if self._part_of is not None:
             self._part_of.commit(_staged(messages))
             return
-        committing.commit(shared_client(self._url), self._plan, self._identity, self._timeout_ms, _staged(messages))
+        _commit(self._url, self._plan, self._identity, self._timeout_ms, messages)
 
     def abort(self, messages: Messages) -> None:
         if self._part_of is not None:
             self._part_of.abort()
             return
-        committing.abort(shared_client(self._url), self._plan, self._identity, _staged(messages))
+        _abort(self._url, self._plan, self._identity, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -62,6 +68,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        from metadata.client.client import shared_client
+        from spark_txn_sink.options import WriteOptions
+        from spark_txn_sink.plan import OVERWRITE, plan_write
+
         if overwrite:
             raise OVERWRITE
         parsed = WriteOptions.parse(options, streaming=True)
@@ -74,13 +84,33 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(self._plan, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        committing.commit(shared_client(self._url), self._plan, self._identity(batchId), self._timeout_ms, _staged(messages))
+        _commit(self._url, self._plan, self._identity(batchId), self._timeout_ms, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        committing.abort(shared_client(self._url), self._plan, self._identity(batchId), _staged(messages))
+        _abort(self._url, self._plan, self._identity(batchId), messages)
 
     def _identity(self, batch_id: int) -> Identity:
         return Identity(self._app, batch_id, random=False, streaming=True, accepts_loss=self._accepts_loss)
+
+
+def _begin(plan: WritePlan, token: str, write: str) -> StagedWrite:
+    from spark_txn_sink.staged_write import StagedWrite
+
+    return StagedWrite.begin(plan, token, write)
+
+
+def _commit(url: str, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Messages) -> None:
+    from metadata.client.client import shared_client
+    from spark_txn_sink import commit as committing
+
+    committing.commit(shared_client(url), plan, identity, timeout_ms, _staged(messages))
+
+
+def _abort(url: str, plan: WritePlan, identity: Identity, messages: Messages) -> None:
+    from metadata.client.client import shared_client
+    from spark_txn_sink import commit as committing
+
+    committing.abort(shared_client(url), plan, identity, _staged(messages))
 
 
 def _staged(messages: Messages) -> list[Staged | None]:

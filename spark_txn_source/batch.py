@@ -14,6 +14,7 @@ from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
+from spark_txn_source.task_reader import TaskReader
 
 
 class BatchReader(DataSourceReader):
@@ -27,6 +28,10 @@ class BatchReader(DataSourceReader):
         self._options = with_current_names(client, self._options)
         self._columns = columns_wanted(client, self._options, schema)
 
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
+        """Spark pickles the reader for its tasks, which only read files."""
+        return TaskReader, ()
+
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
 
@@ -38,6 +43,4 @@ class BatchReader(DataSourceReader):
         return tasks(ranges, self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file
-
-        return read_task(partition)
+        return TaskReader().read(partition)

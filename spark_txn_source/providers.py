@@ -45,6 +45,10 @@ def stream_reader(options: dict[str, str], schema: StructType) -> DataSourceStre
         from spark_txn_source.pulsar.readers import stream_reader as pulsar_stream_reader
 
         return pulsar_stream_reader(options, schema)
+    from spark_txn_source.task_reader import TaskReader, only_pickled
+
+    if only_pickled():
+        return TaskReader()
     from spark_txn_source.stream import StreamReader
 
     return StreamReader(options, schema)

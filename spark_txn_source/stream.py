@@ -36,6 +36,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import tasks
 from spark_txn_source.read_limits import default_limit
 from spark_txn_source.schema_checks import check_replay, check_schema
+from spark_txn_source.task_reader import TaskReader
 from spark_txn_source.timestamps import final
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unplanned: tuple[float, tuple[Reading, ...]] | None = None
         """The same readings with the monotonic time at which they were newest, until `partitions` has planned a batch from them."""
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the cursors and the tailing. Spark pickles the reader for its tasks, which only read files."""
-        kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
-        return kept | {"_following": None, "_unreported": None, "_unplanned": None}
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[()]]:
+        """Spark pickles the reader for its tasks, which only read files."""
+        return TaskReader, ()
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
@@ -265,9 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return readings if readings[0].cut >= ends[LOG] else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file
-
-        return read_task(partition)
+        return TaskReader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge the rows of the batch that ends at `end`, if the stream has a subscription. Spark's checkpoint decides where

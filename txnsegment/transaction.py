@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.model import UNASSIGNED, Part
-from ledgers.parts import PartWriter
+from ledgers.parts import PartWriter, close_all
 from ledgers.schema import evolve
 from metadata.client.client import Client
 from metadata.client.providers import CoordinatorProvider, Providers
@@ -142,7 +142,7 @@ class Transaction:
                     if segment not in writers:
                         writers[segment] = self._writer(segment, schema)
                     writers[segment].write(rows)
-            closed = [(segment, writer.close()) for segment, writer in sorted(writers.items())]
+            closed = list(zip(sorted(writers), close_all([writers[segment] for segment in sorted(writers)]), strict=True))
         except BaseException:
             for writer in writers.values():
                 writer.discard()

@@ -110,10 +110,12 @@ def _run(args: argparse.Namespace, home: Path, python: Path, workload: str, syst
         jars_ = () if system.startswith(("noop", "txnsegment", "parquet")) else tuple(map(str, connectors(home)))
         given = Specification(str(home), args.rows, args.commits, args.triggers, args.growth, jars_, servers, processes)
         command = [str(python), "-m", "benchmarks.peers.cell", workload, system, given.to_json()]
+        # an installed package has its compiled modules, too
+        compiling = {name: value for name, value in marked().items() if name != "PYTHONDONTWRITEBYTECODE"}
         started = time.perf_counter()
         try:
             ran = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=marked(), timeout=args.limit
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=compiling, timeout=args.limit
             )
             lines = [line for line in ran.stdout.splitlines() if line.startswith(RESULT)]
         except subprocess.TimeoutExpired:

@@ -75,7 +75,6 @@ def numbers(batches: list[pa.RecordBatch]) -> list[int]:
 def read_batch(options: Mapping[str, str], schema: StructType | None = None) -> list[pa.RecordBatch]:
     """Run a batch read and return its rows. `schema`: the argument of `.schema()`; None: the schema is inferred."""
     reader = source(options).reader(schema_of(options) if schema is None else schema)
-    reader = pickle.loads(pickle.dumps(reader))
     return run_tasks(reader, list(reader.partitions()))
 
 

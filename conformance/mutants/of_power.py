@@ -35,16 +35,16 @@ def _nothing(path: Path) -> None:
 @fault(
     "8.5",
     "A file's content is durable before the file gets the name that records refer to.",
-    at=f"{_FILES}:publish_file",
+    at=f"{_FILES}:publish_files",
     by=_PUBLISHED,
 )
-def published_file_not_synced(real: Real, disk: Disk, temporary: Path, path: Path) -> Any:
-    return real(_Careless(disk, "sync"), temporary, path)
+def published_file_not_synced(real: Real, disk: Disk, files: Any) -> Any:
+    return real(_Careless(disk, "sync"), files)
 
 
-@fault("8.5", "A file's name is durable before a record refers to it.", at=f"{_FILES}:publish_file", by=_PUBLISHED)
-def published_name_not_synced(real: Real, disk: Disk, temporary: Path, path: Path) -> Any:
-    return real(_Careless(disk, "sync_folder"), temporary, path)
+@fault("8.5", "A file's name is durable before a record refers to it.", at=f"{_FILES}:publish_files", by=_PUBLISHED)
+def published_name_not_synced(real: Real, disk: Disk, files: Any) -> Any:
+    return real(_Careless(disk, "sync_folder"), files)
 
 
 @fault(

@@ -13,7 +13,7 @@ from metadata.records.names import segment_name
 from metadata.topics.routing import Target
 from metadata.write.rerouting import Written
 from metadata.write.write_set import WriteSet
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 from spark_txn_sink.staging import Staged
 
 _COORDINATOR = "metadata.write.coordinator:Coordinator"

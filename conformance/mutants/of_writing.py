@@ -18,7 +18,7 @@ from metadata.store.contract import ABSENT, ANY, MetadataStore, Record, View
 from metadata.write.coordinator import Coordinator
 from metadata.write.opening import Opener
 from metadata.write.write_set import Committed, WriteSet
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 from spark_txn_sink.staging import Staged
 
 _OPENING = "metadata.rules.transitions:opening"

@@ -13,7 +13,7 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,10 @@ class SimulatedDisk:
             folder = self._folder(path)
             folder.durable, folder.pending = dict(folder.entries), []
         self.told(f"sync folder {path}")
+
+    def together(self, syncs: Sequence[Callable[[], None]]) -> None:
+        for one in syncs:
+            one()
 
     def link(self, path: Path, new: Path) -> None:
         with self._lock:

@@ -22,9 +22,10 @@ from metadata.instream import coordinator as instream_coordinator
 from metadata.instream import snapshots as instream_snapshots
 from metadata.instream import transaction_log
 from metadata.write import coordinator
-from spark_txn_sink.commit import Identity, commit
+from spark_txn_sink.commit import commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
+from spark_txn_sink.planned import Identity
 from spark_txn_sink.staged_write import StagedWrite
 from spark_txn_sink.staging import stage
 from txnsegment import Cluster

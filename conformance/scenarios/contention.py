@@ -30,7 +30,7 @@ from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Claim
 from metadata.write.write_set import WriteSet
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import WritePlan
 from spark_txn_sink.staging import stage
 
 WRITERS = 8

@@ -26,9 +26,9 @@ from metadata.records import paths
 from metadata.records.cluster_records import Settings
 from metadata.records.names import PersistentName, is_persistent, persistent_name
 from spark_txn_sink import commit as committing
-from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions
-from spark_txn_sink.plan import WritePlan, plan_write
+from spark_txn_sink.plan import plan_write
+from spark_txn_sink.planned import Identity, WritePlan
 from spark_txn_sink.staging import Staged, stage
 
 SEGMENTS = 4

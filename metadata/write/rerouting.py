@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ledgers.model import Part
-from ledgers.parts import PartWriter, read_part
+from ledgers.parts import PartWriter, close_all, read_part
 from ledgers.storage import LedgerStorage
 from metadata.records.folders import folder_of
 from metadata.records.names import SegmentName, segment_name
@@ -46,7 +46,7 @@ class Rewriting:
                     if target not in writers:
                         writers[target] = self._writer(target, part, rows.schema, staging_id)
                     writers[target].write(rows)
-            closed = [(target, writer.close()) for target, writer in writers.items()]
+            closed = list(zip(writers, close_all(list(writers.values())), strict=True))
         except BaseException:
             for writer in writers.values():
                 writer.discard()

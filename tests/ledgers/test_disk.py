@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,18 @@ def test_a_new_file_of_the_real_disk_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         disk.link(tmp_path / "two", tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == b"one"
+
+
+def test_syncs_run_together_and_the_first_failure_is_raised_after_all_have_ended() -> None:
+    meet, ended = threading.Barrier(3, timeout=60), []
+
+    def sync(name: str, error: OSError | None = None) -> None:
+        meet.wait()  # raises BrokenBarrierError unless all three calls run at the same time
+        ended.append(name)
+        if error is not None:
+            raise error
+
+    with pytest.raises(OSError, match="full"):
+        LocalDisk().together([partial(sync, "a"), partial(sync, "b", OSError("full")), partial(sync, "c")])
+    assert sorted(ended) == ["a", "b", "c"]
+    LocalDisk().together([])

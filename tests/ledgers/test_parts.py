@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import itertools
 import random
+import threading
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +20,11 @@ from hypothesis import strategies as st
 
 from ledgers import part_reader
 from ledgers.block_sums import BLOCK, KEY, BadBlock, CheckedInput, read_sums
+from ledgers.disk import LocalDisk, in_place_of_the_disk
 from ledgers.errors import CorruptPart, SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.model import Part
-from ledgers.parts import PartWriter, check_part, part_staging_id, read_part, verify_part
+from ledgers.parts import PartWriter, check_part, close_all, part_staging_id, read_part, verify_part
 from ledgers.storage import LedgerStorage
 
 SCHEMA = pa.schema(
@@ -158,6 +161,66 @@ def test_a_writer_without_rows_leaves_no_file(storage: LedgerStorage) -> None:
     assert len(list(storage.list(""))) == 1
     writer.discard()
     assert list(storage.list("")) == []
+
+
+class _Watched(LocalDisk):
+    """Notes its calls. `broken`: the name of a file that cannot get its final name."""
+
+    def __init__(self, broken: str = "") -> None:
+        self.calls: list[str] = []
+        self._broken, self._noting = broken, threading.Lock()
+
+    def _note(self, call: str) -> None:
+        with self._noting:
+            self.calls.append(call)
+
+    def sync(self, path: Path) -> None:
+        if path.is_file():
+            self._note("sync")
+        super().sync(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self._note(f"sync folder {path.name}")
+        super().sync_folder(path)
+
+    def link(self, path: Path, new: Path) -> None:
+        self._note("link")
+        if self._broken and self._broken in new.name:
+            raise OSError(errno.ENOSPC, "full", str(new))
+        super().link(path, new)
+
+
+def _parts_of(storage: LedgerStorage, *names: str) -> list[PartWriter]:
+    writers = [PartWriter(storage, f"t/{name}", SCHEMA, 0, staging_id="s", name_source=lambda name=name: name) for name in names]
+    for count, writer in enumerate(writers, start=1):
+        for piece in table(10 * count).to_batches():
+            writer.write(piece)
+    return writers
+
+
+def test_parts_that_are_closed_together_are_durable_before_they_get_their_names(tmp_path: Path) -> None:
+    with in_place_of_the_disk(disk := _Watched()):
+        storage = LedgerStorage(str(tmp_path))
+        storage.create()
+        writers = _parts_of(storage, "one", "two", "three")
+        empty = PartWriter(storage, "t/four", SCHEMA, 0, staging_id="s")
+        parts = close_all([*writers, empty])
+    assert [None if part is None else part.rows for part in parts] == [10, 20, 30, None]
+    assert disk.calls[-9:-3] == ["sync"] * 3 + ["link"] * 3
+    assert sorted(disk.calls[-3:]) == ["sync folder one", "sync folder three", "sync folder two"]
+    for part in parts[:3]:
+        assert part is not None
+        check_part(storage, part)
+
+
+def test_no_part_counts_if_one_of_those_closed_together_cannot_be_published(tmp_path: Path) -> None:
+    with in_place_of_the_disk(_Watched(broken="two")):
+        storage = LedgerStorage(str(tmp_path))
+        storage.create()
+        with pytest.raises(StorageError, match=r"two\.parquet.*no space left"):
+            close_all(_parts_of(storage, "one", "two", "three"))
+        left = [entry.path for entry in storage.list("")]
+    assert left == ["t/one/one.parquet"], "an orphan, and no temporary file"
 
 
 def test_a_batch_of_another_schema_is_refused(storage: LedgerStorage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,15 @@ def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_f
     synced.clear()
     storage.publish("a/b/c/y.parquet", b"y")
     assert root not in synced, "each folder is synced only once"
+    synced.clear()
+    LedgerStorage(str(root)).publish("a/b/c/z", b"z")
+    assert synced == [root / "a" / "b" / "c"], "each task has a storage of its own, and the folders are synced already"
+    shutil.rmtree(root / "a")
+    synced.clear()
+    storage.publish("a/b/c/z", b"z")
+    assert {root, root / "a", root / "a" / "b"} <= set(synced), "folders that were made again are synced again"
+    LedgerStorage(str(tmp_path)).publish("root/a/b/c/y", b"y")
+    assert tmp_path in synced, "the root of another storage is below the root of this one"
 
 
 def test_a_root_that_another_process_made_is_synced_into_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

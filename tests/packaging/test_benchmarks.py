@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks import catching, history, models, segments
+from benchmarks import catching, history, models, segments, start
 from conformance.mutants.catalogue import by_name
 from metadata.client.client import client
 from metadata.cluster.cluster import open_cluster
 from spark_txn_source.stream import StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_the_two_models(tmp_path: Path) -> None:
@@ -47,3 +51,11 @@ def test_a_full_latest_offset_over_many_folded_ledgers(tmp_path: Path) -> None:
     assert history.latest_offset_ms(reader) > 0
     reader.stop()
     made.close()
+
+
+def test_the_start_of_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    start.prepare(tmp_path)
+    queries = start.Queries(spark, tmp_path)
+    for system in (start.TRIVIAL, start.OURS):
+        for one in (queries.read(system), queries.write(system)):
+            assert min(one.before, one.first, one.processor) > 0

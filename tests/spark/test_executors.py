@@ -1,5 +1,6 @@
 """Executors never open the metadata store. The tests run tasks in processes where it is an error to open a store, or to import a
-module that could open one.
+module that could open one. It is also an error there to import a module that only the driver's processes need: a new worker would
+spend more time on these imports than on a small task.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from conformance.processes import Found, processes
 from pyspark_txnsegment import DefaultSource
+from spark_txn_source.task_reader import only_pickled
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Deployment
@@ -23,12 +27,16 @@ WORKER = '''
 import pickle, sys
 
 class Closed:
-    """Refuses the backends of the metadata store and what they are made with."""
+    """Refuses the metadata store, what its backends are made with, and what only plans and commits need."""
 
     def find_spec(self, name, path=None, target=None):
-        if name == "sqlite3" or name.split(".")[0] == "kazoo" or name in (
-            "metadata.store.sqlite", "metadata.store.sqlite_database", "metadata.store.zookeeper", "metadata.store.memory"
-        ):
+        refused = (
+            *("sqlite3", "kazoo", "pydantic", "prometheus_client", "pulsar_protocol", "txnsegment"),
+            *("metadata.store", "metadata.client", "metadata.cluster", "metadata.log", "metadata.read", "metadata.write"),
+            *("spark_txn_sink.plan", "spark_txn_sink.options", "spark_txn_sink.commit", "spark_txn_sink.pulsar"),
+            *("spark_txn_source.stream", "spark_txn_source.batch", "spark_txn_source.options", "spark_txn_source.pulsar"),
+        )
+        if any(name == one or name.startswith(f"{one}.") for one in refused):
             raise AssertionError(f"a task imports {name}")
 
 for name in [n for n in sys.modules if n.startswith(("sqlite3", "kazoo", "metadata"))]:
@@ -41,8 +49,8 @@ if kind == "write":
     answer = one.write(iter(argument))
 else:
     answer = [batch.to_pylist() for batch in one.read(argument)]
-for name in ("sqlite3", "kazoo"):
-    assert name not in sys.modules
+ours = [n for n in sys.modules if n.split(".")[0] in ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink")]
+assert len(ours) <= 36, sorted(ours)
 pickle.dump(answer, sys.stdout.buffer)
 '''
 
@@ -90,11 +98,43 @@ def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> Non
     assert here.read().count() == 1000
     known = _started_here()
     tasks = {one.pid for one in known if "pyspark.worker" in one.command()}
-    forked = [one for one in processes() if one.command()[:2] == [sys.executable, "-m"]]
-    holding = {one.pid for one in (*known, *forked) if _holds(one.pid, str(here.folder))}
+    holding = _holding(here)
     assert tasks
     assert holding
     assert not tasks & holding
+
+
+def test_the_process_that_pickles_the_reader_of_a_stream_opens_no_store(here: Deployment) -> None:
+    """Spark makes the reader of a stream in two processes. The process of the query plans with it. Another process, in the first
+    micro-batch, only pickles it for the tasks.
+    """
+    here.write(here.spark.range(10))
+    rows = here.spark.readStream.format("txnsegment").options(serviceUrl=here.url, startingOffsets="earliest").load("t")
+    holding = _holding(here)
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(here.folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sum(one["numInputRows"] for one in query.recentProgress) == 10
+    ended = time.monotonic() + 60
+    while _holding(here) - holding and time.monotonic() < ended:  # the process of the query is ending
+        time.sleep(0.01)
+    assert not _holding(here) - holding
+
+
+@pytest.mark.parametrize(
+    ("arguments", "only"),
+    [
+        (["/site/pyspark/daemon.py", "pyspark.sql.worker.plan_data_source_read"], True),
+        (["pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"], True),
+        (["/site/pyspark/daemon.py", "pyspark.sql.worker.create_data_source"], False),
+        (["/site/pyspark/sql/worker/plan_data_source_read.py"], False),
+        (["/site/pyspark/sql/streaming/python_streaming_source_runner.py"], False),
+        (["job.py", "pyspark.sql.worker.plan_data_source_read"], False),
+        ([], False),
+    ],
+)
+def test_a_reader_without_a_plan_is_made_only_where_spark_pickles_it(arguments: list[str], only: bool) -> None:
+    assert only_pickled(arguments) is only
 
 
 def _started_here() -> list[Found]:
@@ -106,6 +146,16 @@ def _started_here() -> list[Found]:
         known += found
         parents = {one.pid for one in found}
     return known
+
+
+def _holding(here: Deployment) -> set[int]:
+    """Return the processes that have the cluster's database open."""
+    return {one.pid for one in (*_started_here(), *_forked()) if _holds(one.pid, str(here.folder))}
+
+
+def _forked() -> list[Found]:
+    """Return the processes that may be workers, whoever started them."""
+    return [one for one in processes() if one.command()[:2] == [sys.executable, "-m"]]
 
 
 def _holds(pid: int, folder: str) -> bool:

@@ -10,7 +10,8 @@ import pytest
 from metadata.common.errors import OptionError
 from metadata.common.service import VARIABLE
 from metadata.records.names import topic_name
-from spark_txn_sink.options import TaskOptions, WriteOptions
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.planned import TaskOptions
 
 URL = "memory://t"
 TOKEN = {"txnAppId": "etl", "txnVersion": "0"}

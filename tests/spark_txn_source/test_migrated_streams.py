@@ -22,9 +22,9 @@ from metadata.store.contract import time_ms
 from metadata.topics import policies
 from metadata.write.write_set import WriteSet
 from spark_txn_sink import commit as committing
-from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions
-from spark_txn_sink.plan import WritePlan, plan_write
+from spark_txn_sink.plan import plan_write
+from spark_txn_sink.planned import Identity, WritePlan
 from spark_txn_sink.staging import stage
 from tests.support.spark_bench import Query, SparkBench, X
 from txnsegment import connect

@@ -15,9 +15,10 @@ from conformance.harness.spark_driver import read_batch, rows_of, run_tasks
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
 from metadata.read.reading import LogSelection
-from spark_txn_sink.commit import Identity, commit
+from spark_txn_sink.commit import commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
+from spark_txn_sink.planned import Identity
 from spark_txn_sink.staging import stage
 from spark_txn_source.stream import StreamReader
 from tests.ledgers.test_avro import written

@@ -34,9 +34,9 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "pyspark.sql.worker.lookup_data_sources": (),
     "pyspark.sql.worker.create_data_source": ("metadata.client.client", "spark_txn_source.options"),
     "pyspark.sql.worker.plan_data_source_read": ("spark_txn_source.batch", "spark_txn_source.stream"),
-    "pyspark.sql.worker.write_into_data_source": ("spark_txn_sink.writer",),
-    "pyspark.sql.worker.commit_data_source_write": ("spark_txn_sink.writer",),
-    "pyspark.sql.worker.python_streaming_sink_runner": ("spark_txn_sink.writer",),
+    "pyspark.sql.worker.write_into_data_source": ("spark_txn_sink.writer", "spark_txn_sink.plan"),
+    "pyspark.sql.worker.commit_data_source_write": ("spark_txn_sink.writer", "spark_txn_sink.commit"),
+    "pyspark.sql.worker.python_streaming_sink_runner": ("spark_txn_sink.writer", "spark_txn_sink.plan", "spark_txn_sink.commit"),
 }
 """The modules that the workers of each kind import. The kind of a worker is the name of its main module."""
 

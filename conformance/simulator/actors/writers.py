@@ -30,9 +30,7 @@ from metadata.rules.transitions import Claim
 from metadata.topics.routing import Target, targets
 from metadata.write.write_set import Committed, WriteSet
 from spark_txn_sink import commit as sink
-from spark_txn_sink.commit import Identity
-from spark_txn_sink.options import TaskOptions
-from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.planned import Identity, TaskOptions, WritePlan
 from spark_txn_sink.staging import Staged
 
 
