@@ -33,7 +33,7 @@ class WritePlan:
     types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
     commit must extend the schema or give the topic its key. `staged_ms`: the store's time before the first part is written.
     `values`: whether the incoming rows are Avro bytes. `avro`: the Avro schema by which the tasks decode such rows. For other rows
-    it is the Avro schema that was registered for the topic, or None.
+    it is the Avro schema that was registered for the topic, or None. `statistics`: whether parts get statistics.
     """
 
     topic: TopicName
@@ -46,6 +46,7 @@ class WritePlan:
     options: TaskOptions
     avro: str | None = None
     values: bool = False
+    statistics: bool = True
 
 
 def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
@@ -73,6 +74,7 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
         storage_uri=client.cluster.storage.uri,
         options=options.for_tasks(),
         avro=None if latest is None else latest.record.avro,
+        statistics=client.cluster.has_statistics,
     )
 
 
@@ -137,6 +139,7 @@ def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> W
         options=options.for_tasks(),
         avro=found.avro_text,
         values=True,
+        statistics=client.cluster.has_statistics,
     )
 
 

@@ -64,6 +64,7 @@ from metadata.write.write_set import (
     Committed,
     Sealed,
     WriteSet,
+    bared,
     refuse_missing,
     refuse_old,
     refuse_rerouted,
@@ -101,7 +102,7 @@ class Coordinator:
         self.acks = PendingAcks(self.cluster)
         self.ids = TxnIds(self.cluster)
         self.opener = Opener(self.cluster, self.ids)
-        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
+        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique, self.cluster.has_statistics)
 
     # --- the whole path -----------------------------------------------------------------------------------------
 
@@ -217,6 +218,11 @@ class Coordinator:
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
         body = registration.to_bytes()
+        if len(body) > MAX_INLINE:
+            # Statistics alone send no registration into a manifest: a file more would make the commit slower.
+            bare = registration.model_copy(update={"segments": {n: segment_write(bared(p)) for n, p in work.parts.items()}})
+            if len(shorter := bare.to_bytes()) <= MAX_INLINE:
+                registration, body = bare, shorter
         if len(body) > MAX_INLINE:
             path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
             registration = in_manifest(self.cluster.storage, registration, path)

@@ -1,0 +1,190 @@
+"""Takes the statistics of a part while it is written (see `ledgers.part_statistics`), and compares statistics with rows.
+
+Bounds come from the footer, where Parquet's writer has them for nothing. The rows are looked at for two things only: NaN, which the
+footer does not show, and the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ledgers.leaves import leaves_of
+from ledgers.part_statistics import BYTES, MOST_COLUMNS, MOST_KEYS, Bounds, KeyFilter, Statistics, encode
+
+_SAMPLE: Final = 4 * MOST_KEYS
+
+
+def kind_of(kind: pa.DataType) -> str:
+    """Return the kind of a column's bounds. Return an empty text for a type whose order in Parquet is not surely that of Spark."""
+    types = pa.types
+    for name, fits in (
+        ("i", types.is_signed_integer(kind)),
+        ("b", types.is_boolean(kind)),
+        ("d", types.is_date32(kind)),
+        ("t", types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None),
+        ("n", types.is_timestamp(kind) and kind.unit == "us" and kind.tz is None),
+        ("m", types.is_decimal128(kind) and kind.scale >= 0),
+        ("f", types.is_float32(kind) or types.is_float64(kind)),
+        ("s", types.is_string(kind) or types.is_large_string(kind)),
+        ("x", types.is_binary(kind) or types.is_large_binary(kind)),
+    ):
+        if fits:
+            return name
+    return ""
+
+
+def key_bytes(value: object) -> bytes:
+    """Return the bytes of a key, by which it is routed, too: UTF-8 of a text, the decimal digits of an integer."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+class Gathering:
+    """The statistics of one part. `schema`: that of its rows. `key`: the column by which they were routed, or None."""
+
+    def __init__(self, schema: pa.Schema, key: str | None) -> None:
+        self._schema = schema
+        self._key = key if key is not None and schema.get_field_index(key) >= 0 else None
+        self._nan: set[str] = set()
+        self._floats = [field.name for field in schema if kind_of(field.type) == "f"]
+        self._keys: set[bytes] | None = None if self._key is None else set()
+
+    def unkeyed(self) -> None:
+        """Forget the key: some rows were not routed by it."""
+        self._key = self._keys = None
+
+    def add(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Look at the rows of an entry."""
+        for name in self._floats:
+            if name not in self._nan and any(pc.any(pc.is_nan(batch.column(name))).as_py() for batch in batches):
+                self._nan.add(name)
+        for batch in batches:
+            if self._key is not None and self._keys is not None:
+                self._add_keys(batch.column(self._key))
+
+    def _add_keys(self, column: pa.Array) -> None:
+        """Collect the keys. A part with many keys has no filter, so a few rows tell that the others need not be looked at."""
+        for some in (column.slice(0, _SAMPLE), column.slice(_SAMPLE)):
+            if self._keys is None or not len(some):
+                return
+            found = pc.unique(some)
+            self._keys = (
+                None if len(found) > MOST_KEYS + 1 else self._keys | {key_bytes(v) for v in found.to_pylist() if v is not None}
+            )
+            if self._keys is not None and len(self._keys) > MOST_KEYS:
+                self._keys = None
+
+    def encoded(self, metadata: pq.FileMetaData) -> str | None:
+        """Return the statistics of the part with this footer, as a text. The key comes first, then times, then the other columns in
+        their order.
+        """
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        columns: dict[str, Bounds] = {}
+        for field, leaf in self._ordered()[:MOST_COLUMNS]:
+            chunks = (group.column(leaf).statistics for group in groups)
+            found = bounds_of(chunks, field.type, metadata.num_rows, nan=field.name in self._nan)
+            if found is not None:
+                columns[field.name] = found
+        keys = None if self._keys is None else KeyFilter.of(sorted(self._keys))
+        return encode(Statistics(columns, self._key, keys))
+
+    def _ordered(self) -> list[tuple[pa.Field, int]]:
+        """Return each column that can have bounds, and its index in the file, in the order in which the columns get bytes."""
+        found = [(field, leaf[0]) for field, leaf in zip(self._schema, leaves_of(self._schema), strict=True) if kind_of(field.type)]
+        return sorted(found, key=lambda one: (one[0].name != self._key, kind_of(one[0].type) not in "dtn"))
+
+
+def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int, *, nan: bool) -> Bounds | None:
+    """Return the bounds of a column, or None if the bounds or the nulls of a row group are unknown.
+
+    `groups`: the statistics of the row groups. `of`: the column's type. `nan`: whether some values are NaN.
+    """
+    kind = kind_of(of)
+    lows: list[Any] = []
+    highs: list[Any] = []
+    nulls = values = 0
+    for found in groups:
+        if found is None or not found.has_null_count:
+            return None
+        nulls += found.null_count
+        values += found.num_values
+        if found.has_min_max:
+            lows.append(_raw(found.min_raw, kind))
+            highs.append(_raw(found.max_raw, kind))
+        elif found.num_values:
+            return None
+    if nulls + values != rows:
+        return None
+    if not lows:
+        return Bounds(nulls=True, only_nulls=True)
+    return Bounds(kind, min(lows), None if nan else max(highs), of.scale if kind == "m" else 0, nulls=nulls > 0)
+
+
+def _raw(value: Any, kind: str) -> Any:
+    if kind == "m" and isinstance(value, bytes):
+        return int.from_bytes(value, "big", signed=True)
+    if kind in "ibdtnm":
+        return int(value)
+    return value
+
+
+def outside(found: Statistics, batch: pa.RecordBatch) -> str | None:
+    """Return how rows of a part contradict its statistics, or None."""
+    for name, bounds in found.columns.items():
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            return f"its statistics name the column {name}, which it does not have"
+        column = batch.column(index)
+        if column.null_count and not bounds.nulls:
+            return f"the column {name} has nulls, against its statistics"
+        if column.null_count < len(column) and not _within(bounds, column):
+            return f"the column {name} has values outside of its statistics"
+    if found.key is not None and found.keys is not None and batch.schema.get_field_index(found.key) >= 0:
+        values = pc.unique(batch.column(found.key).drop_null()).to_pylist()
+        if not all(found.keys.may_have(key_bytes(value)) for value in values):
+            return f"the column {found.key} has a key that its statistics do not have"
+    return None
+
+
+def _within(bounds: Bounds, column: pa.Array) -> bool:
+    if bounds.only_nulls:
+        return False
+    if not bounds.kind:
+        return True
+    if bounds.kind != kind_of(column.type) or (bounds.kind == "m" and bounds.scale != column.type.scale):
+        return False
+    low, high = _extremes(column, bounds.kind)
+    if bounds.kind == "f" and pc.any(pc.is_nan(column)).as_py() and bounds.high is not None:
+        return False
+    if low is None:
+        return True
+    if bounds.low is None or low < bounds.low:
+        return False
+    return bounds.high is None or high <= bounds.high or (bounds.cut and high.startswith(bounds.high))
+
+
+def _extremes(column: pa.Array, kind: str) -> tuple[Any, Any]:
+    """Return the least and the greatest value, raw. Both are None if all values are null or NaN."""
+    if kind == "f":
+        column = column.filter(pc.invert(pc.is_nan(column)))
+    elif kind == "d":
+        column = column.view(pa.int32())
+    elif kind in "tn":
+        column = column.view(pa.int64())
+    elif kind == "s":
+        column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+    found = pc.min_max(column)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if kind == "m" and low is not None:
+        return _unscaled(low), _unscaled(high)
+    return (low, high) if kind in BYTES or kind == "f" or low is None else (int(low), int(high))
+
+
+def _unscaled(value: Any) -> int:
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits)))
+    return -number if sign else number
