@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from benchmarks import at_rest, catching, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
+from benchmarks import (
+    at_rest,
+    catching,
+    commits,
+    compaction,
+    consumer,
+    history,
+    memory,
+    microbatch,
+    models,
+    segments,
+    skipping,
+    throughput,
+)
 from benchmarks.measure import machine
 
 ALL = {
@@ -20,6 +33,7 @@ ALL = {
     "compaction": compaction,
     "at_rest": at_rest,
     "catching": catching,
+    "skipping": skipping,
 }
 
 

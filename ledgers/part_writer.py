@@ -19,7 +19,7 @@ from ledgers.errors import SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explained
 from ledgers.model import Part
-from ledgers.statistics_writer import Gathering
+from ledgers.statistics_writer import Gathering, with_footer_statistics
 from ledgers.storage import LedgerStorage, Output
 
 ENTRY_BYTES = 16 << 20
@@ -140,6 +140,7 @@ class PartWriter:
             compression=self._compression,
             use_dictionary=_repeating(self._gathered),
             write_page_checksum=True,
+            write_statistics=with_footer_statistics(self._schema),
             metadata_collector=self._footers,
         )
         self._parquet.add_key_value_metadata({STAGING_KEY: self._staging_id.encode()})

@@ -1,11 +1,13 @@
 """Takes the statistics of a part while it is written (see `ledgers.part_statistics`), and compares statistics with rows.
 
-Bounds come from the footer, where Parquet's writer has them for nothing. The rows are looked at for two things only: NaN, which the
-footer does not show, and the keys.
+Bounds come from the footer, where Parquet's writer has them for nothing. The rows are looked at for two things only: floating-point
+numbers and keys. The footer has no bounds of floating-point numbers, because Arrow leaves NaN out of them. Spark takes NaN for the
+largest number, and its Parquet reader would skip row groups with NaN by such bounds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -49,8 +51,7 @@ class Gathering:
     def __init__(self, schema: pa.Schema, key: str | None) -> None:
         self._schema = schema
         self._key = key if key is not None and schema.get_field_index(key) >= 0 else None
-        self._nan: set[str] = set()
-        self._floats = [field.name for field in schema if kind_of(field.type) == "f"]
+        self._floats = {field.name: _Floats() for field in schema if kind_of(field.type) == "f"}
         self._keys: set[bytes] | None = None if self._key is None else set()
 
     def unkeyed(self) -> None:
@@ -59,10 +60,9 @@ class Gathering:
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Look at the rows of an entry."""
-        for name in self._floats:
-            if name not in self._nan and any(pc.any(pc.is_nan(batch.column(name))).as_py() for batch in batches):
-                self._nan.add(name)
         for batch in batches:
+            for name, found in self._floats.items():
+                found.add(batch.column(name))
             if self._key is not None and self._keys is not None:
                 self._add_keys(batch.column(self._key))
 
@@ -85,8 +85,10 @@ class Gathering:
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         columns: dict[str, Bounds] = {}
         for field, leaf in self._ordered()[:MOST_COLUMNS]:
-            chunks = (group.column(leaf).statistics for group in groups)
-            found = bounds_of(chunks, field.type, metadata.num_rows, nan=field.name in self._nan)
+            if field.name in self._floats:
+                found = self._floats[field.name].bounds()
+            else:
+                found = bounds_of((group.column(leaf).statistics for group in groups), field.type, metadata.num_rows)
             if found is not None:
                 columns[field.name] = found
         keys = None if self._keys is None else KeyFilter.of(sorted(self._keys))
@@ -98,10 +100,50 @@ class Gathering:
         return sorted(found, key=lambda one: (one[0].name != self._key, kind_of(one[0].type) not in "dtn"))
 
 
-def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int, *, nan: bool) -> Bounds | None:
+class _Floats:
+    """The bounds of a column of floating-point numbers."""
+
+    def __init__(self) -> None:
+        self.low, self.high = math.inf, -math.inf
+        self.nan = self.nulls = self.values = False
+
+    def add(self, column: pa.Array) -> None:
+        self.nulls = self.nulls or column.null_count > 0
+        if column.null_count == len(column):
+            return
+        self.values = True
+        found = pc.min_max(column)  # NaN counts only where there is nothing else
+        low, high = found["min"].as_py(), found["max"].as_py()
+        self.nan = self.nan or low != low or bool(pc.any(pc.is_nan(column)).as_py())
+        if low == low:
+            self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def bounds(self) -> Bounds | None:
+        if not self.values:
+            return Bounds(nulls=True, only_nulls=True)
+        if self.low > self.high:
+            return None  # NaN alone
+        return Bounds("f", self.low, None if self.nan else self.high, nulls=self.nulls)
+
+
+def with_footer_statistics(schema: pa.Schema) -> list[str] | bool:
+    """Return the columns of which the footer gets statistics; True: all. A name with a dot would also mean a field of a struct."""
+    names = [field.name for field in schema if not _has_floats(field.type) and "." not in field.name]
+    return True if len(names) == len(schema) else names or False
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return _has_floats(kind.key_type) or _has_floats(kind.item_type)
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int) -> Bounds | None:
     """Return the bounds of a column, or None if the bounds or the nulls of a row group are unknown.
 
-    `groups`: the statistics of the row groups. `of`: the column's type. `nan`: whether some values are NaN.
+    `groups`: the statistics of the row groups. `of`: the column's type.
     """
     kind = kind_of(of)
     lows: list[Any] = []
@@ -121,7 +163,7 @@ def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int, *, nan: bool) -
         return None
     if not lows:
         return Bounds(nulls=True, only_nulls=True)
-    return Bounds(kind, min(lows), None if nan else max(highs), of.scale if kind == "m" else 0, nulls=nulls > 0)
+    return Bounds(kind, min(lows), max(highs), of.scale if kind == "m" else 0, nulls=nulls > 0)
 
 
 def _raw(value: Any, kind: str) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 
 from ledgers.model import CompactedPart
 from ledgers.parts import check_part
-from ledgers.schema import quoted
+from ledgers.schema import has_floats, quoted
 from ledgers.storage import LedgerStorage
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError
@@ -148,7 +148,21 @@ def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], 
     else:
         frames += [_rows(spark, storage, [*own, *whole], columns)] if own or whole else []
         frames += [_some(_rows(spark, storage, cut, columns), cut, columns)] if cut else []
-    return reduce(DataFrame.unionAll, frames)
+    rows = reduce(DataFrame.unionAll, frames)
+    return rows if all(p.part.stats is not None for p in found) else _with_nan(rows)
+
+
+def _with_nan(rows: DataFrame) -> DataFrame:
+    """Return the same rows, so that Spark's Parquet reader gets no filter on floating-point numbers.
+
+    Earlier versions wrote bounds of such numbers into the footers, without NaN. Spark takes NaN for the largest number. Its reader
+    would skip rows with NaN by these bounds.
+    """
+    return rows.select(*(F.coalesce(c, c).alias(f.name) if has_floats(f.dataType) else c for f, c in _columns_of(rows)))
+
+
+def _columns_of(rows: DataFrame) -> Iterator[tuple[StructField, Column]]:
+    return ((field, F.col(quoted(field.name))) for field in rows.schema)
 
 
 def _groups(piece: Piece) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from base64 import b64encode
 from decimal import Decimal
 from itertools import count
@@ -90,6 +91,18 @@ def test_columns_of_other_types_and_fields_of_structs_have_no_bounds(tmp_path: P
 def test_nan_has_no_upper_bound_since_it_is_above_every_number(tmp_path: Path) -> None:
     found = known(tmp_path, pa.table({"a": [1.0, float("nan")], "b": [1.0, 2.0], "c": [float("nan")] * 2})).columns
     assert found == {"a": Bounds("f", 1.0, None, nulls=False), "b": Bounds("f", 1.0, 2.0, nulls=False)}
+
+
+def test_the_footer_has_no_bounds_of_floating_point_numbers(tmp_path: Path) -> None:
+    """Arrow leaves NaN out of the bounds in a footer. Spark's Parquet reader would skip row groups with NaN by such bounds."""
+    import pyarrow.parquet as pq
+
+    pair = pa.array([{"a": 1.0, "b": 1}], pa.struct([("a", pa.float32()), ("b", pa.int64())]))
+    table = pa.table({"f": [math.nan], "n": [1], "pair": pair, "list": pa.array([[1.5]]), "pair.a": [3]})
+    part = written(tmp_path, table)
+    group = pq.read_metadata(tmp_path / part.path).row_group(0)
+    found = {group.column(i).path_in_schema: group.column(i).is_stats_set for i in range(group.num_columns)}
+    assert [name for name, is_set in found.items() if is_set] == ["n"]
 
 
 def test_nan_in_a_later_entry_counts(tmp_path: Path) -> None:
