@@ -7,6 +7,7 @@ constants become conditions. All others are left to Spark, which evaluates the w
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
@@ -29,8 +30,17 @@ _COMPARISONS: Final = {
     "GreaterThanOrEqual": skipping.GREATER_OR_EQUAL,
     "StartsWith": skipping.STARTS,
 }
+_FLIPPED: Final = {
+    skipping.EQUAL: skipping.EQUAL,
+    skipping.LESS: skipping.GREATER,
+    skipping.LESS_OR_EQUAL: skipping.GREATER_OR_EQUAL,
+    skipping.GREATER: skipping.LESS,
+    skipping.GREATER_OR_EQUAL: skipping.LESS_OR_EQUAL,
+}
 _CHANGING: Final = ("Current", "Now", "LocalTimestamp")
 """How the names of the expressions begin whose value is another one at a later time."""
+_NOW: Final = re.compile(r"'\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Texts that Spark casts to the time of the cast."""
 
 
 def conditions(spark: SparkSession, where: str | Column, columns: StructType) -> list[Condition]:
@@ -46,7 +56,7 @@ def conditions(spark: SparkSession, where: str | Column, columns: StructType) ->
     rows = session.createDataFrame(spark.sparkContext._jsc.emptyRDD(), session.parseDataType(columns.json()))
     made = rows.filter(where) if isinstance(where, str) else rows.filter(where._jc)
     plan = made.queryExecution()
-    if _changing(plan.analyzed()):
+    if _NOW.search(str(where)) or _changing(plan.analyzed()):
         return []
     optimized = plan.optimizedPlan()
     if _name(optimized) != "Filter":
@@ -94,8 +104,10 @@ def _condition(expression: Any, columns: StructType) -> Condition | None:
         column = _column(expression.child(), columns)
         return None if column is None else Condition(column, skipping.NULL if name == "IsNull" else skipping.NOT_NULL)
     if name in _COMPARISONS:
-        literal = expression.right()
-        return _compared(expression.left(), _COMPARISONS[name], _constants([literal]), columns)
+        left, right, operator = expression.left(), expression.right(), _COMPARISONS[name]
+        if _name(left) == "Literal" and operator in _FLIPPED:
+            left, right, operator = right, left, _FLIPPED[operator]
+        return _compared(left, operator, _constants([right]), columns)
     if name == "In":
         return _compared(expression.value(), skipping.EQUAL, _constants(_each(expression.list())), columns)
     if name == "InSet":
