@@ -152,9 +152,9 @@ def bounds_of_the_first_entry(real: Real, groups: Any, of: Any, rows: int) -> An
     at="ledgers.statistics_writer:_Floats.bounds",
     by=f"{_STATISTICS}::test_nan_has_no_upper_bound_since_it_is_above_every_number",
 )
-def nan_lies_within_bounds(real: Real, floats: Any) -> Any:
-    floats.nan = False
-    return real(floats)
+def nan_lies_within_bounds(real: Real, self: Any) -> Any:
+    self.nan = False
+    return real(self)
 
 
 @fault(
@@ -184,7 +184,7 @@ def cut_bounds_taken_as_whole(real: Real, *rest: Any) -> Any:
     at="ledgers.part_writer:PartWriter.unkeyed",
     by=f"{_COMPACTION}::test_a_file_of_rows_that_were_routed_in_different_ways_has_no_key",
 )
-def compacted_rows_have_the_first_key(real: Real, writer: Any) -> None:
+def compacted_rows_have_the_first_key(real: Real, self: Any) -> None:
     return None
 
 
