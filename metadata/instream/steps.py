@@ -39,7 +39,7 @@ from metadata.rules.acks import Ack, merged
 from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
 from metadata.write.coordinator import MAX_INLINE
-from metadata.write.write_set import bared, segment_write
+from metadata.write.write_set import segment_write
 
 
 @dataclass
@@ -177,7 +177,7 @@ class TransactionSteps:
         entry = LogEntry(kind=EntryKind.DATA, id=unique, publish_ms=now_ms, txn=txn, write=segment_write(parts))
         if len(entry.to_bytes()) <= MAX_INLINE:
             return entry
-        bare = entry.model_copy(update={"write": segment_write(bared(parts))})  # as `Coordinator._register` does
+        bare = entry.model_copy(update={"write": segment_write([part.bare() for part in parts])})  # see `live_log.in_record`
         if len(bare.to_bytes()) <= MAX_INLINE:
             return bare
         listed = in_manifest(self.cluster.storage, entry.registration(str(name)), f"manifests/{txn or 'plain'}-{unique}.json")

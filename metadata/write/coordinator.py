@@ -39,7 +39,7 @@ from metadata.common.errors import (
 )
 from metadata.cursors.pending_ack import PendingAcks
 from metadata.log import ending
-from metadata.log.live_log import Entry, LiveLog, in_manifest
+from metadata.log.live_log import Entry, LiveLog, in_record
 from metadata.records import paths
 from metadata.records.names import TopicName, segment_name
 from metadata.records.records import (
@@ -64,7 +64,6 @@ from metadata.write.write_set import (
     Committed,
     Sealed,
     WriteSet,
-    bared,
     refuse_missing,
     refuse_old,
     refuse_rerouted,
@@ -217,16 +216,11 @@ class Coordinator:
         # publish time rely on both, because they wait for OPEN headers (section 6).
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
-        body = registration.to_bytes()
-        if len(body) > MAX_INLINE:
-            # Statistics alone send no registration into a manifest: a file more would make the commit slower.
-            bare = registration.model_copy(update={"segments": {n: segment_write(bared(p)) for n, p in work.parts.items()}})
-            if len(shorter := bare.to_bytes()) <= MAX_INLINE:
-                registration, body = bare, shorter
-        if len(body) > MAX_INLINE:
-            path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
-            registration = in_manifest(self.cluster.storage, registration, path)
-            body = registration.to_bytes()
+
+        def path() -> str:
+            return f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
+
+        registration, body = in_record(self.cluster.storage, registration, path, most=MAX_INLINE)
         try:
             record = self.cluster.store.append(paths.LOG, body)
             entry = Entry(record.number, record, registration)

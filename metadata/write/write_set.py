@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledgers.model import Part
@@ -65,11 +65,6 @@ def segment_write(parts: Sequence[Part]) -> SegmentWrite:
         bytes=sum(p.bytes for p in parts),
         entries=sum(len(p.entries) for p in parts),
     )
-
-
-def bared(parts: Iterable[Part]) -> list[Part]:
-    """Return the parts without their statistics."""
-    return [part.bare() for part in parts]
 
 
 def weight(work: WriteSet) -> tuple[int, int]:
