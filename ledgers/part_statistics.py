@@ -79,19 +79,25 @@ class KeyFilter:
         """Build a filter. It has eight bits for each key, and LEAST_FILTER to MOST_FILTER bytes."""
         size = min(max(len(keys), LEAST_FILTER), MOST_FILTER)
         hashes = min(max(1, round(0.69 * 8 * size / max(len(keys), 1))), MOST_HASHES)
-        found = bytearray(size)
+        found = 0
         for key in keys:
             for place in _places(key, hashes, 8 * size):
-                found[place >> 3] |= 1 << (place & 7)
-        return cls(bytes(found), hashes)
+                found |= 1 << place
+        return cls(found.to_bytes(size, "little"), hashes)
 
     def may_have(self, key: bytes) -> bool:
         return all(self.bits[place >> 3] & 1 << (place & 7) for place in _places(key, self.hashes, 8 * len(self.bits)))
 
 
-def _places(key: bytes, hashes: int, size: int) -> Iterable[int]:
-    first, second = mmh3.hash64(key, _SEED, signed=False)
-    return ((first + i * second) % size for i in range(hashes))
+def _places(key: bytes, hashes: int, size: int) -> list[int]:
+    """Return the bits of a key. The growing step keeps them apart where it has a factor in common with the number of bits."""
+    place, step = mmh3.hash64(key, _SEED, signed=False)
+    found = []
+    for i in range(1, hashes + 1):
+        found.append(place % size)
+        place += step
+        step += i
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,13 +46,43 @@ def key_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
+class Column(NamedTuple):
+    """A column that can have bounds: name, kind, scale of a decimal, and index in the file."""
+
+    name: str
+    kind: str
+    scale: int
+    leaf: int
+
+
+class Columns(NamedTuple):
+    """What a writer needs to know of a schema. `found`: the columns that can have bounds, in the order in which they get bytes,
+    except for the key. `in_footer`: see `with_footer_statistics`.
+    """
+
+    found: tuple[Column, ...]
+    in_footer: tuple[str, ...] | bool
+
+
+@lru_cache(maxsize=64)
+def columns_of(schema: pa.Schema) -> Columns:
+    """Return the columns of a schema. A task writes many parts of one schema, and asking Arrow for its types takes long."""
+    found = [
+        Column(field.name, kind, field.type.scale if kind == "m" else 0, leaf[0])
+        for field, leaf in zip(schema, leaves_of(schema), strict=True)
+        if (kind := kind_of(field.type))
+    ]
+    names = tuple(field.name for field in schema if not _has_floats(field.type) and "." not in field.name)
+    return Columns(tuple(sorted(found, key=lambda one: one.kind not in "dtn")), len(names) == len(schema) or names or False)
+
+
 class Gathering:
     """The statistics of one part. `schema`: that of its rows. `key`: the column by which they were routed, or None."""
 
     def __init__(self, schema: pa.Schema, key: str | None) -> None:
-        self._schema = schema
+        self._columns = columns_of(schema).found
         self._key = key if key is not None and schema.get_field_index(key) >= 0 else None
-        self._floats = {field.name: _Floats() for field in schema if kind_of(field.type) == "f"}
+        self._floats = {column.name: _Floats() for column in self._columns if column.kind == "f"}
         self._keys: set[bytes] | None = None if self._key is None else set()
 
     def unkeyed(self) -> None:
@@ -84,20 +115,15 @@ class Gathering:
         """
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         columns: dict[str, Bounds] = {}
-        for field, leaf in self._ordered()[:MOST_COLUMNS]:
-            if field.name in self._floats:
-                found = self._floats[field.name].bounds()
+        for column in sorted(self._columns, key=lambda one: one.name != self._key)[:MOST_COLUMNS]:
+            if column.name in self._floats:
+                found = self._floats[column.name].bounds()
             else:
-                found = bounds_of((group.column(leaf).statistics for group in groups), field.type, metadata.num_rows)
+                found = bounds_of((group.column(column.leaf).statistics for group in groups), column, metadata.num_rows)
             if found is not None:
-                columns[field.name] = found
+                columns[column.name] = found
         keys = None if self._keys is None else KeyFilter.of(sorted(self._keys))
         return encode(Statistics(columns, self._key, keys))
-
-    def _ordered(self) -> list[tuple[pa.Field, int]]:
-        """Return each column that can have bounds, and its index in the file, in the order in which the columns get bytes."""
-        found = [(field, leaf[0]) for field, leaf in zip(self._schema, leaves_of(self._schema), strict=True) if kind_of(field.type)]
-        return sorted(found, key=lambda one: (one[0].name != self._key, kind_of(one[0].type) not in "dtn"))
 
 
 class _Floats:
@@ -128,8 +154,8 @@ class _Floats:
 
 def with_footer_statistics(schema: pa.Schema) -> list[str] | bool:
     """Return the columns of which the footer gets statistics; True: all. A name with a dot would also mean a field of a struct."""
-    names = [field.name for field in schema if not _has_floats(field.type) and "." not in field.name]
-    return True if len(names) == len(schema) else names or False
+    found = columns_of(schema).in_footer
+    return found if isinstance(found, bool) else list(found)
 
 
 def _has_floats(kind: pa.DataType) -> bool:
@@ -140,12 +166,12 @@ def _has_floats(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int) -> Bounds | None:
+def bounds_of(groups: Iterable[Any], of: Column, rows: int) -> Bounds | None:
     """Return the bounds of a column, or None if the bounds or the nulls of a row group are unknown.
 
-    `groups`: the statistics of the row groups. `of`: the column's type.
+    `groups`: the statistics of the row groups. `of`: the column.
     """
-    kind = kind_of(of)
+    kind = of.kind
     lows: list[Any] = []
     highs: list[Any] = []
     nulls = values = 0
@@ -163,7 +189,7 @@ def bounds_of(groups: Iterable[Any], of: pa.DataType, rows: int) -> Bounds | Non
         return None
     if not lows:
         return Bounds(nulls=True, only_nulls=True)
-    return Bounds(kind, min(lows), max(highs), of.scale if kind == "m" else 0, nulls=nulls > 0)
+    return Bounds(kind, min(lows), max(highs), of.scale, nulls=nulls > 0)
 
 
 def _raw(value: Any, kind: str) -> Any:

@@ -68,7 +68,7 @@ FILTERS = [
     "size(tags) = 2 and id < 30",
     "true",
     "false",
-    "null",
+    "cast(null as boolean)",
     "id = 1 and id = 2",
     "at < current_timestamp()",
     "at < 'now'",
