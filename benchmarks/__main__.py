@@ -17,6 +17,7 @@ from benchmarks import (
     microbatch,
     models,
     segments,
+    skipping,
     start,
     throughput,
 )
@@ -38,6 +39,7 @@ ALL = {
     "catching": catching,
     "many": many,
     "logs": logs,
+    "skipping": skipping,
 }
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ledgers.extents import within
 from ledgers.model import TARGET_BYTES, CompactedPart, Ledger, Part
 from ledgers.part_reader import read_part
+from ledgers.part_statistics import decode
 from ledgers.part_writer import PartWriter
 from ledgers.snapshot_changes import Place, place
 from ledgers.storage import LedgerStorage
@@ -67,6 +68,12 @@ class Unit:
         return first.file_bytes * sum(p.rows for p in self.parts) // max(1, sum(first.groups))
 
     @property
+    def key(self) -> str | None:
+        """Return the column by which all rows of the unit are known to have been routed, or None."""
+        stats = self.parts[0].stats  # the parts of a unit of several are in one file, which has one text of statistics
+        return None if stats is None else decode(stats, ()).key
+
+    @property
     def whole(self) -> Part:
         """Return the rows of the unit's parts as one part, for reading."""
         first = self.parts[0]
@@ -90,6 +97,10 @@ class Moved:
     bytes_before: int
     files_after: int
     bytes_after: int
+
+    def bare(self) -> Moved:
+        """Return the result without the statistics of the new files."""
+        return replace(self, parts={where: replace(part, stats=None) for where, part in self.parts.items()})
 
 
 class Merge(Protocol):
@@ -185,7 +196,16 @@ def _moved(outputs: Sequence[_Output]) -> Moved | None:
         file, row = output.file, 0
         for part in (part for unit in output.units for part in unit.parts):
             found[place(part)] = CompactedPart(
-                file.path, part.rows, part.bytes, file.crc, part.entries, part.schema, row, file.bytes, file.entries
+                file.path,
+                part.rows,
+                part.bytes,
+                file.crc,
+                part.entries,
+                part.schema,
+                row,
+                file.bytes,
+                file.entries,
+                stats=file.stats,
             )
             row += part.rows
     units = [unit for output in outputs for unit in output.units]
@@ -201,8 +221,16 @@ class _Output:
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
+        self._key = unit.key
         self._writer = PartWriter(
-            storage, folder, schema, unit.parts[0].schema, staging_id=STAGED_BY, name_source=lambda: name, entry_bytes=GROUP_BYTES
+            storage,
+            folder,
+            schema,
+            unit.parts[0].schema,
+            staging_id=STAGED_BY,
+            name_source=lambda: name,
+            entry_bytes=GROUP_BYTES,
+            key=self._key,
         )
         self._part: Part | None = None
 
@@ -220,6 +248,8 @@ class _Output:
             return False
         if unit is not self.units[-1]:
             self.units.append(unit)
+            if unit.key != self._key:
+                self._writer.unkeyed()
         return True
 
     def write(self, batch: pa.RecordBatch) -> None:

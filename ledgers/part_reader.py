@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,8 +16,10 @@ from ledgers.block_sums import BadBlock, CheckedInput, read_sums
 from ledgers.errors import CorruptPart, MissingFile
 from ledgers.footer import Footer, NotParquet, read_footer
 from ledgers.io_errors import explain, number_of
+from ledgers.leaves import leaves_of
 from ledgers.model import CompactedPart, Part
 from ledgers.page_headers import BadPage, check_pages
+from ledgers.part_statistics import decode
 from ledgers.part_writer import STAGING_KEY
 from ledgers.storage import LedgerStorage
 
@@ -71,7 +72,7 @@ def _entries(
         stored = file.schema_arrow
         names = stored.names
         wanted = names if columns is None else [name for name in columns if name in names]
-        leaves = _leaves(stored)
+        leaves = leaves_of(stored)
         opened = _Opened(
             stream if headers else None,
             file,
@@ -130,9 +131,19 @@ class _Opened(NamedTuple):
 
 
 def verify_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
-    """Read and check every page with rows of a part. Raises CorruptPart, StorageError."""
-    for _ in _entries(storage, part, None, 0, None, BATCH_ROWS, where, headers=True):
-        continue
+    """Read and check every page with rows of a part, and compare the rows with the part's statistics. Raises CorruptPart,
+    StorageError.
+    """
+    from ledgers.statistics_writer import outside  # imported late, because a read compares no statistics
+
+    try:
+        known = None if part.stats is None else decode(part.stats)
+    except ValueError as error:
+        raise _corrupt(storage, part, where, str(error)) from error
+    for found in _entries(storage, part, None, 0, None, BATCH_ROWS, where, headers=True):
+        wrong = None if known is None else outside(known, found.batch)
+        if wrong is not None:
+            raise _corrupt(storage, part, where, wrong)
 
 
 def check_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
@@ -218,26 +229,6 @@ def _missing(storage: LedgerStorage, part: Part, where: str) -> CorruptPart:
         f"load again. Otherwise: {error.advice}"
     )
     return error
-
-
-def _leaves(schema: pa.Schema) -> list[range]:
-    """Return the Parquet column indexes of each top-level column. Names would not identify the columns: a name with a dot also
-    matches a field inside a struct.
-    """
-    edges = [0]
-    for field in schema:
-        edges.append(edges[-1] + _leaf_count(field.type))
-    return [range(a, b) for a, b in pairwise(edges)]
-
-
-def _leaf_count(kind: pa.DataType) -> int:
-    if pa.types.is_map(kind):
-        return _leaf_count(kind.key_type) + _leaf_count(kind.item_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _leaf_count(kind.value_type)
-    if pa.types.is_struct(kind):
-        return sum(_leaf_count(field.type) for field in kind)
-    return 1
 
 
 def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from ledgers.errors import SchemaError, StorageError
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explained
 from ledgers.model import Part
+from ledgers.statistics_writer import Gathering, with_footer_statistics
 from ledgers.storage import LedgerStorage, Output, publish_all
 
 ENTRY_BYTES = 16 << 20
@@ -43,6 +44,8 @@ class PartWriter:
         entry_bytes    an entry is closed before it holds more than this many bytes in memory
         entry_rows     an entry is closed before it holds more than this many rows
         name_source    returns unique names of letters and digits
+        key            the column by whose hash the rows came to the segment, if there is one
+        statistics     whether the Part gets statistics (`ledgers.part_statistics`)
 
     The file becomes visible with `close`. A caller that stops earlier calls `discard`. All methods raise StorageError.
     """
@@ -59,6 +62,8 @@ class PartWriter:
         entry_bytes: int = ENTRY_BYTES,
         entry_rows: int = ENTRY_ROWS,
         name_source: Callable[[], str] = part_name,
+        key: str | None = None,
+        statistics: bool = True,
     ) -> None:
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
@@ -80,6 +85,8 @@ class PartWriter:
         self._summed: SummedOutput | None = None
         self._size = 0
         self._parquet: pq.ParquetWriter | None = None
+        self._statistics = Gathering(schema, key) if statistics else None
+        self._footers: list[pq.FileMetaData] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows, in order. Raises SchemaError if the batch has another schema, StorageError."""
@@ -91,6 +98,11 @@ class PartWriter:
             self._gathered.append(piece)
             self._bytes += piece.nbytes
             self._rows += piece.num_rows
+
+    def unkeyed(self) -> None:
+        """Tell that some rows did not come to the segment by the hash of the key."""
+        if self._statistics is not None:
+            self._statistics.unkeyed()
 
     def _pieces(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Split the batch if it alone exceeds the limits of an entry."""
@@ -115,6 +127,8 @@ class PartWriter:
                     f"Rows of {self._path} cannot be written as Parquet: {error}.",
                     advice="Change the type of the column or its values.",
                 ) from error
+        if self._statistics is not None:
+            self._statistics.add(self._gathered)
         self._entries.append(self._rows)
         self._gathered, self._bytes, self._rows = [], 0, 0
 
@@ -127,6 +141,8 @@ class PartWriter:
             compression=self._compression,
             use_dictionary=_repeating(self._gathered),
             write_page_checksum=True,
+            write_statistics=with_footer_statistics(self._schema),
+            metadata_collector=self._footers,
         )
         self._parquet.add_key_value_metadata({STAGING_KEY: self._staging_id.encode()})
 
@@ -166,7 +182,9 @@ class PartWriter:
                 f"The part {self._path} in {self._storage.uri} was written but reads back wrong: {error}.",
                 advice="The storage is not reliable; nothing was registered.",
             ) from error
-        return Part(self._path, sum(self._entries), footer.file_bytes, footer.crc, tuple(self._entries), self._schema_id)
+        stats = None if self._statistics is None else self._statistics.encoded(self._footers[0])
+        rows, entries = sum(self._entries), tuple(self._entries)
+        return Part(self._path, rows, footer.file_bytes, footer.crc, entries, self._schema_id, stats=stats)
 
     def discard(self) -> None:
         """Discard all rows and the unpublished file. Does nothing after `close`."""

@@ -86,6 +86,13 @@ def _check_type(kind: T.DataType, path: str, level: int) -> None:
         raise SchemaError(f"The column {path} has the type {kind.simpleString()}, which a topic cannot store.", advice=advice)
 
 
+def has_floats(kind: T.DataType) -> bool:
+    """Return whether the type is that of floating-point numbers, or a struct with some."""
+    if isinstance(kind, T.StructType):
+        return any(has_floats(field.dataType) for field in kind)
+    return isinstance(kind, T.FloatType | T.DoubleType)
+
+
 def quoted(name: str) -> str:
     """Return a column's name in the quoted form of Spark's expressions."""
     return "`" + name.replace("`", "``") + "`"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+from ledgers.model import check_statistics
+
 MAX_PATH: Final = 4096
 _MOST: Final = 2**62
 
@@ -57,6 +59,7 @@ def _check_block(record: Mapping[str, Any]) -> None:
     if any(len(record[name]) != sum(counts) for name in ("names", "rows", "bytes", "crcs", "schemas", "entryCounts")):
         raise ValueError(f"{sum(counts)} parts in columns of different lengths")
     _check_entries(rows, record["entryCounts"], entries)
+    _check_statistics(record.get("stats") or (), sum(counts))
     if record.get("files"):
         _check_files(record)
     elif any(record.get("fileOf") or ()) or record.get("gaps"):
@@ -75,6 +78,13 @@ def _check_entries(rows: Sequence[int], counts: Sequence[int], entries: Sequence
         raise ValueError("parts whose entries have a different number of rows")
 
 
+def _check_statistics(stats: Sequence[Any], parts: int) -> None:
+    if len(stats) not in (0, parts):
+        raise ValueError(f"statistics of {len(stats)} parts, not {parts}")
+    for one in stats:
+        check_statistics(one)
+
+
 def _check_files(record: Mapping[str, Any]) -> None:
     files, file_of, gaps = record["files"], record["fileOf"], iter(record["gaps"])
     check_numbers(file_of, 0, "numbers of compacted files")
@@ -86,6 +96,7 @@ def _check_files(record: Mapping[str, Any]) -> None:
     lengths = [0]
     for file in files:
         check_texts([file["path"]], "paths")
+        check_statistics(file.get("stats", ""))
         check_numbers([file["bytes"], file["crc"], *file["groups"]], 0, "bytes, CRC or row groups of a compacted file")
         lengths.append(sum(file["groups"]))
     before = end = 0
@@ -110,6 +121,7 @@ def _check_head(record: Mapping[str, Any]) -> None:
     check_texts([record["segment"]], "segments")
     check_numbers([record["ledgerId"], record["entryId"]], -1, "a watermark")
     check_block(record["tail"])
+    _check_statistics(record.get("runStats") or (), len(record.get("runs", ())))
     last = -1
     for file in record["files"]:
         check_texts([file["path"]], "paths")

@@ -31,9 +31,8 @@ def _by_runs(
     for run in runs:
         if after < run.ledger and run.last <= through:
             yield from _of_records(snapshots.read_records(storage, head, at, run.ledger - 1), at, run.ledger - 1, marks=marks)
-            part = CompactedPart(
-                run.path, run.rows, run.bytes, run.crc, (run.rows,), run.schema, run.first_row, run.file_bytes, run.groups
-            )
+            known = (run.path, run.rows, run.bytes, run.crc, (run.rows,), run.schema, run.first_row, run.file_bytes, run.groups)
+            part = CompactedPart(*known, stats=run.stats or None)
             yield Extent(run.ledger, run.last, 0, run.publish_ms, run.txn or None, part)
             at = run.last
     yield from _of_records(snapshots.read_records(storage, head, at, through), at, through, marks=marks)
@@ -54,7 +53,7 @@ def runs_of(found: Iterable[Extent]) -> list[Run]:
         part = one.part
         if isinstance(part, CompactedPart) and apart and one.last - one.ledger >= LEAST:
             known = (part.path, part.rows, part.bytes, part.crc, part.schema, part.first_row, part.file_bytes, part.groups)
-            made.append(Run(one.ledger, one.last, one.publish_ms, one.txn or "", *known))
+            made.append(Run(one.ledger, one.last, one.publish_ms, one.txn or "", *known, stats=part.stats or ""))
     return made
 
 
@@ -102,6 +101,7 @@ def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool
             int(first_rows[begin]),
             file["bytes"],
             tuple(file["groups"]),
+            stats=file.get("stats") or None,
         )
         found = None
         if marks:

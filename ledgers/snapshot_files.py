@@ -52,12 +52,13 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
-        # The next three fields have a `default`, and therefore no `doc`. With both, files of equal content could have different
+        # The next fields have a `default`, and therefore no `doc`. With both, files of equal content could have different
         # bytes, because fastavro writes the two in the order of a Python set, which differs between processes. `files`: the files
         # into which compaction has moved parts. `fileOf`: for each part the place of its file in `files`, counted from 1, or 0 if
         # the part has a file of its own. An empty list means that all parts have 0. `gaps`: for each moved part, how many rows of
         # the file lie between the previous part and this part. If the previous part is in another file, the rows are counted from
-        # the beginning of the file.
+        # the beginning of the file. `stats`: the statistics of each part with a file of its own, or an empty text. An empty list
+        # means that no part has statistics. The statistics of a compacted file are in its record.
         {
             "name": "files",
             "type": {
@@ -70,6 +71,7 @@ BLOCK: dict[str, Any] = {
                         {"name": "bytes", "type": "long"},
                         {"name": "crc", "type": "long", "doc": "CRC-32 of the footer"},
                         {"name": "groups", "type": _LONGS, "doc": "rows of each row group"},
+                        {"name": "stats", "type": "string", "default": ""},
                     ],
                 },
             },
@@ -77,6 +79,7 @@ BLOCK: dict[str, Any] = {
         },
         {"name": "fileOf", "type": _LONGS, "default": []},
         {"name": "gaps", "type": _LONGS, "default": []},
+        {"name": "stats", "type": _TEXTS, "default": []},
     ],
 }
 _BLOCK = fastavro.parse_schema(BLOCK)
@@ -131,7 +134,13 @@ def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
         "entryCounts": [len(part.entries) for part in parts],
         "entries": [rows for part in parts for rows in part.entries],
         **_moved(parts),
+        "stats": _statistics(parts),
     }
+
+
+def _statistics(parts: Sequence[Part]) -> list[str]:
+    found = ["" if isinstance(part, CompactedPart) else part.stats or "" for part in parts]
+    return found if any(found) else []
 
 
 def _moved(parts: Sequence[Part]) -> dict[str, Any]:
@@ -147,12 +156,17 @@ def _moved(parts: Sequence[Part]) -> dict[str, Any]:
             continue
         number, _ = files.setdefault(
             part.path,
-            (len(files) + 1, {"path": part.path, "bytes": part.file_bytes, "crc": part.crc, "groups": list(part.groups)}),
+            (len(files) + 1, _file(part)),
         )
         file_of.append(number)
         gaps.append(part.first_row - (end if number == before else 0))
         before, end = number, part.first_row + part.rows
     return {"files": [f for _, f in files.values()], "fileOf": file_of if files else [], "gaps": gaps}
+
+
+def _file(part: CompactedPart) -> dict[str, Any]:
+    known = {"path": part.path, "bytes": part.file_bytes, "crc": part.crc, "groups": list(part.groups)}
+    return {**known, "stats": part.stats or ""}
 
 
 def _common(texts: Sequence[str]) -> str:
@@ -180,26 +194,27 @@ def block_ledgers(record: dict[str, Any]) -> Iterator[Ledger]:
 
 def _own_parts(record: dict[str, Any]) -> Iterator[Part]:
     prefix, suffix = record["prefix"], record["suffix"]
+    found = zip(*(record[key] for key in ("names", "rows", "bytes", "crcs")), _entries(record), record["schemas"], strict=True)
+    if not record.get("stats"):
+        return (Part(f"{prefix}{name}{suffix}", *facts) for name, *facts in found)
     return (
-        Part(f"{prefix}{name}{suffix}", total, size, crc, each, schema)
-        for name, total, size, crc, each, schema in zip(
-            *(record[key] for key in ("names", "rows", "bytes", "crcs")), _entries(record), record["schemas"], strict=True
-        )
+        Part(f"{prefix}{name}{suffix}", *facts, stats=stats or None)
+        for (name, *facts), stats in zip(found, record["stats"], strict=True)
     )
 
 
 def _moved_parts(record: dict[str, Any]) -> Iterator[Part]:
     """Yield the parts of a block of which some parts are in compacted files. (`_own_parts` does this for all other blocks.)"""
-    files = [(f["path"], f["crc"], f["bytes"], tuple(f["groups"])) for f in record["files"]]
+    files = [(f["path"], f["crc"], f["bytes"], tuple(f["groups"]), f.get("stats") or None) for f in record["files"]]
     gaps = iter(record["gaps"])
     before = end = 0
     for number, own, total, size, schema in zip(
         record["fileOf"], _own_parts(record), *(record[key] for key in ("rows", "bytes", "schemas")), strict=True
     ):
         if number:
-            path, crc, file_bytes, groups = files[number - 1]
+            path, crc, file_bytes, groups, stats = files[number - 1]
             first = next(gaps) + (end if number == before else 0)
-            yield CompactedPart(path, total, size, crc, own.entries, schema, first, file_bytes, groups)
+            yield CompactedPart(path, total, size, crc, own.entries, schema, first, file_bytes, groups, stats=stats)
             end = first + total
         else:
             yield own

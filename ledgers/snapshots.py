@@ -84,7 +84,7 @@ class SnapshotFile:
 class Run:
     """The ledgers `ledger` to `last` of a chain. Their rows are exactly one range of rows of one compacted file. A read of the
     whole run uses this record and does not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger.
-    The other fields have the meaning of those in CompactedPart.
+    The other fields have the meaning of those in CompactedPart. (`stats`: empty for None.)
     """
 
     ledger: int
@@ -99,6 +99,7 @@ class Run:
     first_row: int
     file_bytes: int
     groups: tuple[int, ...]
+    stats: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,13 +132,13 @@ _TYPES: dict[str, Any] = {"str": "string", "int": "long", "tuple[int, ...]": {"t
 
 
 def _record(kind: type[SnapshotFile | Run]) -> dict[str, Any]:
-    fields = [{"name": n, "type": _TYPES[str(f.type)]} for n, f in kind.__dataclass_fields__.items()]
+    fields = [{"name": n, "type": _TYPES[str(f.type)]} for n, f in kind.__dataclass_fields__.items() if n != "stats"]
     return {"type": "record", "name": kind.__name__, "namespace": "org.txnsegment", "fields": fields}
 
 
 def _fields(value: SnapshotFile | Run) -> dict[str, Any]:
     """Return the fields by name. (`dataclasses.asdict` copies the values deeply, and takes many times as long.)"""
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    return {name: getattr(value, name) for name in value.__dataclass_fields__ if name != "stats"}
 
 
 _HEAD = OneRecord(
@@ -153,6 +154,8 @@ _HEAD = OneRecord(
                 {"name": "files", "type": {"type": "array", "items": _record(SnapshotFile)}},
                 {"name": "tail", "type": BLOCK},
                 {"name": "runs", "type": {"type": "array", "items": _record(Run)}, "default": []},
+                # The statistics of the runs. They are no field of a run, because versions before format 3 refuse a run with it.
+                {"name": "runStats", "type": {"type": "array", "items": "string"}, "default": []},
             ],
         }
     )
@@ -197,14 +200,15 @@ def write_head(
     """Publish a head and return its path. If there are more than MOST_RUNS runs, the head has only those with the most rows. Raises
     StorageError.
     """
-    kept = nlargest(MOST_RUNS, runs, key=lambda run: run.rows)
+    kept = sorted(nlargest(MOST_RUNS, runs, key=lambda run: run.rows), key=lambda run: run.ledger)
     record = {
         "segment": segment,
         "ledgerId": watermark[0],
         "entryId": watermark[1],
         "files": [_fields(file) for file in files],
         "tail": block_record(tail),
-        "runs": [_fields(run) for run in sorted(kept, key=lambda run: run.ledger)],
+        "runs": [_fields(run) for run in kept],
+        "runStats": [run.stats for run in kept] if any(run.stats for run in kept) else [],
     }
     data = _HEAD.write(record, zlib.crc32(name.encode()).to_bytes(16, "big"))
     path = f"{_folder(segment)}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
@@ -227,7 +231,9 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         record = _HEAD.read(data)
         check_head(record)
         files = tuple(SnapshotFile(**file) for file in record["files"])
-        runs = tuple(Run(**{**run, "groups": tuple(run["groups"])}) for run in record.get("runs", ()))
+        found = record.get("runs", ())
+        stats = record.get("runStats") or [""] * len(found)
+        runs = tuple(Run(**{**run, "groups": tuple(run["groups"]), "stats": s}) for run, s in zip(found, stats, strict=True))
     except (ValueError, TypeError) as error:  # a missing or unknown field is a TypeError
         raise corrupt(place, f"it has a correct CRC but is not a head: {error}") from error
     tail = tuple(block_ledgers(record["tail"]))

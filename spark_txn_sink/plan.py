@@ -49,6 +49,7 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
         storage_uri=client.cluster.storage.uri,
         options=options.for_tasks(),
         avro=None if latest is None else latest.record.avro,
+        statistics=client.cluster.has_statistics,
     )
 
 
@@ -113,6 +114,7 @@ def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> W
         options=options.for_tasks(),
         avro=found.avro_text,
         values=True,
+        statistics=client.cluster.has_statistics,
     )
 
 

@@ -33,7 +33,7 @@ class WritePlan:
     types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
     commit must extend the schema or give the topic its key. `staged_ms`: the store's time before the first part is written.
     `values`: whether the incoming rows are Avro bytes. `avro`: the Avro schema by which the tasks decode such rows. For other rows
-    it is the Avro schema that was registered for the topic, or None.
+    it is the Avro schema that was registered for the topic, or None. `statistics`: whether parts get statistics.
     """
 
     topic: TopicName
@@ -46,6 +46,7 @@ class WritePlan:
     options: TaskOptions
     avro: str | None = None
     values: bool = False
+    statistics: bool = True
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,8 @@ def _writer(
         entry_bytes=plan.options.entry_bytes,
         entry_rows=plan.options.entry_rows,
         name_source=name_source,
+        key=plan.key,
+        statistics=plan.statistics,
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 
 from ledgers.model import CompactedPart
 from ledgers.parts import check_part
-from ledgers.schema import quoted
+from ledgers.schema import has_floats, quoted
 from ledgers.storage import LedgerStorage
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError
@@ -56,7 +56,9 @@ _ENTRY = StructType(
 )
 
 
-def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **options: object) -> DataFrame:
+def scan(
+    spark: SparkSession, topic: str | Sequence[str] | None = None, *, where: str | Column | None = None, **options: object
+) -> DataFrame:
     """Return the committed rows of a topic as a DataFrame that Spark's own Parquet reader scans. It has the same rows as
     `spark.read.format("txnsegment")` at the same cut. Spark can leave out columns and push filters down, and decides the order of
     the rows.
@@ -65,6 +67,9 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     options of the source as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`. Spark's own
     settings divide the files among tasks. The planning checks every part against its registration (length, rows, footer CRC), and
     the scan verifies page checksums, so a missing or damaged file raises an error. Raises the errors of a batch read.
+
+    `where`: a filter, as `DataFrame.where` takes it. The result has the rows that it gives. Parts that cannot hold such a row are
+    not opened: the statistics in the metadata show which (docs/guide.md, Skipping).
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     for name in given:
@@ -96,11 +101,23 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     check_schema(client, topics, columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
     found = [piece for one in ranges for some in one.pieces(marks=marks) for piece in some]
+    if where is not None:
+        found = _skipped(spark, found, where, columns)
     if not found:
-        return spark.createDataFrame([], columns.output)
+        rows = spark.createDataFrame([], columns.output)
+        return rows if where is None else rows.where(where)  # an error in the filter does not depend on the rows
     storage = client.cluster.storage
     _check(storage, found)
-    return _frame(spark, storage, found, columns)
+    rows = _frame(spark, storage, found, columns)
+    return rows if where is None else rows.where(where)
+
+
+def _skipped(spark: SparkSession, found: Sequence[Piece], where: str | Column, columns: Columns) -> list[Piece]:
+    """Return the pieces that may hold rows of the result. Raises CorruptRecord, and the errors of Spark for the filter."""
+    from spark_txn_source.catalyst import conditions  # imported late, because most scans have no filter
+    from spark_txn_source.skipping import left
+
+    return left(found, conditions(spark, where, columns.output))
 
 
 def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
@@ -131,7 +148,21 @@ def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], 
     else:
         frames += [_rows(spark, storage, [*own, *whole], columns)] if own or whole else []
         frames += [_some(_rows(spark, storage, cut, columns), cut, columns)] if cut else []
-    return reduce(DataFrame.unionAll, frames)
+    rows = reduce(DataFrame.unionAll, frames)
+    return rows if all(p.part.stats is not None for p in found) else _with_nan(rows)
+
+
+def _with_nan(rows: DataFrame) -> DataFrame:
+    """Return the same rows, so that Spark's Parquet reader gets no filter on floating-point numbers.
+
+    Earlier versions wrote bounds of such numbers into the footers, without NaN. Spark takes NaN for the largest number. Its reader
+    would skip rows with NaN by these bounds.
+    """
+    return rows.select(*(F.coalesce(c, c).alias(f.name) if has_floats(f.dataType) else c for f, c in _columns_of(rows)))
+
+
+def _columns_of(rows: DataFrame) -> Iterator[tuple[StructField, Column]]:
+    return ((field, F.col(quoted(field.name))) for field in rows.schema)
 
 
 def _groups(piece: Piece) -> tuple[int, ...]:

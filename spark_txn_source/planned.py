@@ -40,7 +40,7 @@ class Piece:
     def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
         """Pickle the piece as a short tuple, as `Part` does."""
         where = (self.segment, self.ledger, self.base, self.publish_ms, self.txn)
-        return Piece, (*where, self.part, self.first, self.last, self.row, self.stop, self.last_ledger, self.marks)
+        return Piece, (*where, self.part.bare(), self.first, self.last, self.row, self.stop, self.last_ledger, self.marks)
 
     @property
     def where(self) -> str:

@@ -140,7 +140,7 @@ class Transaction:
                     registered.refuse_nulls(fitting, str(name))
                 for segment, rows in routed(fitting):
                     if segment not in writers:
-                        writers[segment] = self._writer(segment, schema)
+                        writers[segment] = self._writer(segment, schema, now.layout.key)
                     writers[segment].write(rows)
             closed = list(zip(sorted(writers), close_all([writers[segment] for segment in sorted(writers)]), strict=True))
         except BaseException:
@@ -191,7 +191,7 @@ class Transaction:
         start = int(self._id.partition("_")[2]) + len(self._staged)
         return Router(targets(topic), topic.layout.key, schema, start=start).route
 
-    def _writer(self, segment: str, schema: pa.Schema) -> PartWriter:
+    def _writer(self, segment: str, schema: pa.Schema, key: str | None) -> PartWriter:
         return PartWriter(
             self._client.cluster.storage,
             folder_of(segment),
@@ -199,6 +199,8 @@ class Transaction:
             UNASSIGNED,
             staging_id=self._attempt,
             name_source=self._client.cluster.unique,
+            key=key,
+            statistics=self._client.cluster.has_statistics,
         )
 
     def commit(self) -> Committed:

@@ -130,6 +130,74 @@ def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
     return replace(moved, parts={place: replace(part, first_row=max(part.first_row - 1, 0)) for place, part in moved.parts.items()})
 
 
+# --- statistics of parts ------------------------------------------------------------------------------------------
+
+_STATISTICS = "tests/ledgers/test_part_statistics.py"
+
+
+@fault(
+    "4",
+    "The bounds of a column are those of all row groups of the part.",
+    at="ledgers.statistics_writer:bounds_of",
+    by=f"{_STATISTICS}::test_bounds_are_those_of_all_entries",
+)
+def bounds_of_the_first_entry(real: Real, groups: Any, of: Any, rows: int) -> Any:
+    found = list(groups)
+    return real(found[:1], of, found[0].num_values + found[0].null_count)
+
+
+@fault(
+    "4",
+    "A column with NaN has no upper bound, because Spark orders NaN above every number.",
+    at="ledgers.statistics_writer:_Floats.bounds",
+    by=f"{_STATISTICS}::test_nan_has_no_upper_bound_since_it_is_above_every_number",
+)
+def nan_lies_within_bounds(real: Real, self: Any) -> Any:
+    self.nan = False
+    return real(self)
+
+
+@fault(
+    "4",
+    "The footer has no bounds of floating-point numbers, because Spark's Parquet reader would skip NaN by them.",
+    at="ledgers.part_writer:with_footer_statistics",
+    by=f"{_STATISTICS}::test_the_footer_has_no_bounds_of_floating_point_numbers",
+)
+def floats_bounded_in_the_footer(real: Real, schema: Any) -> bool:
+    return True
+
+
+@fault(
+    "4",
+    "An upper bound that is cut off is known to be, because the values lie above what is left of it.",
+    at="ledgers.part_statistics:_bounds",
+    by=f"{_STATISTICS}::test_no_row_lies_outside_of_the_statistics_of_its_part",
+)
+def cut_bounds_taken_as_whole(real: Real, *rest: Any) -> Any:
+    end, bounds = real(*rest)
+    return end, replace(bounds, cut=False)
+
+
+@fault(
+    "4",
+    "A compacted file is known to be routed by a key only if all rows of it were.",
+    at="ledgers.part_writer:PartWriter.unkeyed",
+    by=f"{_COMPACTION}::test_a_file_of_rows_that_were_routed_in_different_ways_has_no_key",
+)
+def compacted_rows_have_the_first_key(real: Real, self: Any) -> None:
+    return None
+
+
+@fault(
+    "4",
+    "`verify` compares the rows of a part with its statistics.",
+    at="ledgers.statistics_writer:outside",
+    by=f"{_STATISTICS}::test_verify_refuses_rows_outside_of_the_statistics",
+)
+def statistics_unverified(real: Real, *rest: Any) -> None:
+    return None
+
+
 # --- routing and bytes --------------------------------------------------------------------------------------------
 
 

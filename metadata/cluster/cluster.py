@@ -39,7 +39,7 @@ class Cluster:
     `unique` returns unique names. `owner` names this process in headers, for people. `lock` makes the locks that are held over
     several store calls; the simulator passes its own. `id`: the cluster id that the mark of the ledger root must have; None: no
     mark is needed (tests). `restored`: ranges of log numbers that restores lost. `place`: the place of the store when the cluster
-    was opened.
+    was opened. `format_version`: that of the cluster's record.
     """
 
     url: str
@@ -53,6 +53,12 @@ class Cluster:
     id: str | None = None
     restored: tuple[Lost, ...] = ()
     place: Place | None = None
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the parts of this cluster get statistics. Versions before format 3 do not know them."""
+        return self.format_version >= 3
 
     def close(self) -> None:
         self.store.close()
@@ -150,7 +156,17 @@ def open_cluster(
                 advice="Omit the ledgers (the cluster record has them), or use another chroot or folder.",
             )
         place = ledger_root.own(storage, known, service, store)
-        return Cluster(service.text, store, storage, known.settings, clock, id=known.id, restored=known.restored or (), place=place)
+        return Cluster(
+            service.text,
+            store,
+            storage,
+            known.settings,
+            clock,
+            id=known.id,
+            restored=known.restored or (),
+            place=place,
+            format_version=known.format_version,
+        )
     except BaseException:
         store.close()
         raise

@@ -24,6 +24,7 @@ COMMIT_SECONDS: Histogram
 ROWS_WRITTEN: Counter
 BYTES_WRITTEN: Counter
 ROWS_PLANNED: Counter
+PARTS_SKIPPED: Counter
 SUBSCRIPTION_LAG_ROWS: Gauge
 SUBSCRIPTION_LAG_BYTES: Gauge
 SUBSCRIPTION_LAG_SECONDS: Gauge
@@ -51,7 +52,7 @@ def declare() -> None:
 
 def _declare() -> None:
     global OP_WRITES, HEADER_CAS, INDEX_QUERY_SECONDS, OUTSTANDING_OPS, COMMIT_SECONDS
-    global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, READ_LAG
+    global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, PARTS_SKIPPED, READ_LAG
     global SUBSCRIPTION_LAG_ROWS, SUBSCRIPTION_LAG_BYTES, SUBSCRIPTION_LAG_SECONDS, USING_TXN_TOPICS, SWEEP_FAILURES
     if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client checks the folder at import
@@ -73,6 +74,7 @@ def _declare() -> None:
     ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
     BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
     ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows in the plans of batch reads and micro-batches.")
+    PARTS_SKIPPED = Counter("txnsegment_parts_skipped", "Parts that reads with a filter left out by their statistics.")
     USING_TXN_TOPICS = Counter(
         "pulsar_broker_using_txn_topics_count", "Persistent topics that this process has made topics with transactional messages."
     )

@@ -177,6 +177,9 @@ class TransactionSteps:
         entry = LogEntry(kind=EntryKind.DATA, id=unique, publish_ms=now_ms, txn=txn, write=segment_write(parts))
         if len(entry.to_bytes()) <= MAX_INLINE:
             return entry
+        bare = entry.model_copy(update={"write": segment_write([part.bare() for part in parts])})  # see `live_log.in_record`
+        if len(bare.to_bytes()) <= MAX_INLINE:
+            return bare
         listed = in_manifest(self.cluster.storage, entry.registration(str(name)), f"manifests/{txn or 'plain'}-{unique}.json")
         return entry.model_copy(
             update={

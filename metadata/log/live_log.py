@@ -110,6 +110,31 @@ class Listing(NamedTuple):
         return {e.number: e.registration for e in self.entries if e.is_seal}
 
 
+def in_record(
+    storage: LedgerStorage, registration: Registration, path: Callable[[], str], *, most: int
+) -> tuple[Registration, bytes]:
+    """Return a registration and its record, of at most `most` bytes. Parts that do not fit go into a manifest file.
+
+    `path`: returns the path of the manifest, if there is one.
+
+    Statistics alone send no registration into a manifest, because one file more would make the commit slower. They are left out.
+    """
+    body = registration.to_bytes()
+    if len(body) <= most:
+        return registration, body
+    bare = without_statistics(registration)
+    if len(body := bare.to_bytes()) <= most:
+        return bare, body
+    listed = in_manifest(storage, registration, path())
+    return listed, listed.to_bytes()
+
+
+def without_statistics(registration: Registration) -> Registration:
+    """Return a registration whose parts have no statistics."""
+    bare = {n: w.model_copy(update={"parts": tuple(part.bare() for part in w.parts)}) for n, w in registration.segments.items()}
+    return registration.model_copy(update={"segments": bare})
+
+
 def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -> Registration:
     """Publish the parts of a registration that is too large for its record as a manifest file. Return the registration with the
     totals of each segment, and with the path, length and CRC-32 of the file in place of the parts.

@@ -80,6 +80,8 @@ class Compactor:
             moved = self.merge(storage, folder, units, name=self.cluster.unique())
             if moved is None:
                 continue
+            if not self.cluster.has_statistics:
+                moved = moved.bare()
             if self._name(segment, moved, began_ms):
                 done.add(moved)
                 log.info("compacted %s: %s files into %s", segment, moved.files_before, moved.files_after)

@@ -67,11 +67,12 @@ class Leader(JsonRecord):
     since_ms: Whole
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Format version of new clusters. In format 2 the ledger root's mark names the owning store, and a ledger root may be recorded as a
-relative path.
+relative path. In format 3 parts have statistics.
 
-A cluster of format 1 keeps its format until `txnsegment init --take-over`, so that older versions of txnsegment can still use it.
+A cluster of an earlier format keeps its format until `txnsegment init --take-over`, so that older versions of txnsegment can still
+use it.
 """
 
 

@@ -39,7 +39,7 @@ from metadata.common.errors import (
 )
 from metadata.cursors.pending_ack import PendingAcks
 from metadata.log import ending
-from metadata.log.live_log import Entry, LiveLog, in_manifest
+from metadata.log.live_log import Entry, LiveLog, in_record
 from metadata.records import paths
 from metadata.records.names import TopicName, segment_name
 from metadata.records.records import (
@@ -101,7 +101,7 @@ class Coordinator:
         self.acks = PendingAcks(self.cluster)
         self.ids = TxnIds(self.cluster)
         self.opener = Opener(self.cluster, self.ids)
-        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
+        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique, self.cluster.has_statistics)
 
     # --- the whole path -----------------------------------------------------------------------------------------
 
@@ -216,11 +216,11 @@ class Coordinator:
         # publish time rely on both, because they wait for OPEN headers (section 6).
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
-        body = registration.to_bytes()
-        if len(body) > MAX_INLINE:
-            path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
-            registration = in_manifest(self.cluster.storage, registration, path)
-            body = registration.to_bytes()
+
+        def path() -> str:
+            return f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
+
+        registration, body = in_record(self.cluster.storage, registration, path, most=MAX_INLINE)
         try:
             record = self.cluster.store.append(paths.LOG, body)
             entry = Entry(record.number, record, registration)

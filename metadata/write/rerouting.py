@@ -26,10 +26,11 @@ part) for each segment that gets rows.
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Rewrites parts. `unique`: returns a new unique name or staging id."""
+    """Rewrites parts. `unique`: returns a new unique name or staging id. `statistics`: whether the new parts get statistics."""
 
     storage: LedgerStorage
     unique: Callable[[], str]
+    statistics: bool = True
 
     def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
         """Write the rows of a part into new parts, routed by their key. The rows of each segment keep their order. Raises
@@ -44,7 +45,7 @@ class Rewriting:
                     router = Router(to, key, found.batch.schema)
                 for target, rows in router.route(found.batch):
                     if target not in writers:
-                        writers[target] = self._writer(target, part, rows.schema, staging_id)
+                        writers[target] = self._writer(target, part, rows.schema, staging_id, key)
                     writers[target].write(rows)
             closed = list(zip(writers, close_all(list(writers.values())), strict=True))
         except BaseException:
@@ -53,8 +54,17 @@ class Rewriting:
             raise
         return [(target, made) for target, made in closed if made is not None]
 
-    def _writer(self, segment: str, part: Part, schema: pa.Schema, staging_id: str) -> PartWriter:
-        return PartWriter(self.storage, folder_of(segment), schema, part.schema, staging_id=staging_id, name_source=self.unique)
+    def _writer(self, segment: str, part: Part, schema: pa.Schema, staging_id: str, key: str) -> PartWriter:
+        return PartWriter(
+            self.storage,
+            folder_of(segment),
+            schema,
+            part.schema,
+            staging_id=staging_id,
+            name_source=self.unique,
+            key=key,
+            statistics=self.statistics,
+        )
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:

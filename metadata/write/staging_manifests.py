@@ -82,6 +82,9 @@ class StagingManifest:
 
     def to_bytes(self) -> bytes:
         body = asdict(self)
+        for _, part in body["parts"]:
+            if part["stats"] is None:
+                del part["stats"]
         return json.dumps({"crc": _crc(body), **body}).encode()
 
     @classmethod

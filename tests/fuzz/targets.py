@@ -12,6 +12,7 @@ import hashlib
 import json
 import tempfile
 import zlib
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -27,8 +28,11 @@ from ledgers.avro.parsing import parse
 from ledgers.avro.rows import Codec
 from ledgers.errors import TxnSegmentError
 from ledgers.json_text import read_json
+from ledgers.model import MOST_STATISTICS
 from ledgers.page_headers import BadPage, _struct
 from ledgers.part_reader import part_staging_id
+from ledgers.part_statistics import decode
+from ledgers.part_statistics import encode as encode_statistics
 from ledgers.snapshot_files import put_long
 from ledgers.spark_json import columns_from_json
 from ledgers.storage import LedgerStorage
@@ -248,6 +252,13 @@ def staging(data: bytes) -> None:
     assert StagingManifest.of("staging/x.manifest", manifest.to_bytes()) == manifest
 
 
+def statistics(data: bytes) -> None:
+    with suppress(ValueError):
+        found = decode(b64encode(data).decode())
+        text = encode_statistics(found)
+        assert text is None or len(text) > 2 * MOST_STATISTICS or decode(text).columns.keys() <= found.columns.keys()
+
+
 def footers(data: bytes) -> None:
     path = _folder() / "part.parquet"
     path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
@@ -328,7 +339,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     target.__name__: target
     for target in (
         *(records, json_texts, columns, ddl, avro_schemas, avro_values, offsets, options, patterns, urls, names, rows, znodes),
-        *(backups, heads, blocks, directories, staging, footers, page_headers, pulsar_frames, pulsar_entries),
+        *(backups, heads, blocks, directories, staging, statistics, footers, page_headers, pulsar_frames, pulsar_entries),
         *(pulsar_messages, pulsar_batches, pulsar_values, pulsar_schemas),
     )
 }

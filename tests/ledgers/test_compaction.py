@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import snapshot_changes, snapshot_extents, snapshots
-from ledgers.compaction import Moved, Policy, groups, merged
+from ledgers.compaction import Moved, Policy, Unit, groups, merged
 from ledgers.errors import CorruptPart
 from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.part_statistics import Bounds, decode
 from ledgers.parts import PartWriter, check_part, read_part, verify_part
 from ledgers.storage import LedgerStorage
 
@@ -284,3 +285,27 @@ def test_a_damaged_compacted_file_is_noticed(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(CorruptPart, match="load again"):
         check_part(chain.storage, one.part)
+
+
+def test_a_file_of_rows_that_were_routed_in_different_ways_has_no_key(tmp_path: Path) -> None:
+    """A read with a filter on the key looks only into the key's segment. So a compacted file has a key only if all its rows do."""
+    chain = Chain(tmp_path)
+
+    def unit(number: int, key: str | None) -> Unit:
+        name = next(chain.names)
+        writer = PartWriter(chain.storage, FOLDER, SCHEMA, 0, staging_id="s", name_source=lambda: name, key=key)
+        writer.write(
+            pa.RecordBatch.from_arrays([pa.array([number]), pa.array(["x"]), pa.array([None], SCHEMA[2].type)], schema=SCHEMA)
+        )
+        part = writer.close()
+        assert part is not None
+        return Unit(number, number, (part,))
+
+    for keys, wanted in ((("id", "id"), "id"), (("id", None), None), ((None, "id"), None), (("id", "text"), None)):
+        moved = merged(chain.storage, FOLDER, [unit(n, key) for n, key in enumerate(keys)], name=next(chain.names))
+        assert moved is not None
+        stats = {part.stats for part in moved.parts.values()}
+        assert len(stats) == 1
+        found = decode(stats.pop() or "")
+        assert found.key == wanted
+        assert found.columns["id"] == Bounds("i", 0, 1, nulls=False)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -48,6 +49,7 @@ from metadata.store.contract import IndexEntry
 
 SEGMENT = "segment://public/default/t/0000-7fff-1"
 PART = Part("public/default/t/0000-7fff-1/ab.parquet", 3, 400, 17, (2, 1), 0)
+WITH_STATISTICS = replace(PART, stats="AQEBawIGKlQBawcEAQFrZXktNTYC")
 
 GOLDEN: list[tuple[JsonRecord, bytes]] = [
     (Cursor(), b'{"acked":[],"claims":{}}'),
@@ -145,6 +147,12 @@ GOLDEN: list[tuple[JsonRecord, bytes]] = [
         b'{"txn":"0_1","state":"COMMITTED","publishMs":7,"segments":{"segment://public/default/t/0000-7fff-1":{"parts":[{"path":'
         b'"public/default/t/0000-7fff-1/ab.parquet","rows":3,"bytes":400,"crc":17,"entries":[2,1],"schema":0}],"rows":3,"bytes":400,'
         b'"entries":2}}}',
+    ),
+    (
+        Registration(publish_ms=7, segments={SEGMENT: SegmentWrite(parts=(WITH_STATISTICS,), rows=3, bytes=400, entries=2)}),
+        b'{"publishMs":7,"segments":{"segment://public/default/t/0000-7fff-1":{"parts":[{"path":'
+        b'"public/default/t/0000-7fff-1/ab.parquet","rows":3,"bytes":400,"crc":17,"entries":[2,1],"schema":0,'
+        b'"stats":"AQEBawIGKlQBawcEAQFrZXktNTYC"}],"rows":3,"bytes":400,"entries":2}}}',
     ),
     (
         Registration(publish_ms=7, seal=(SEGMENT,), topic="topic://public/default/t", why="delete", epoch=0, children=()),

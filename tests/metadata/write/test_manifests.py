@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,31 @@ def test_a_damaged_manifest_is_an_error_that_names_the_manifest(name: str, monke
     named(incomplete)
     bench.disk.files[path] = (data, mtime)
     assert len(bench.read()) == 3
+    bench.finish()
+
+
+def test_statistics_alone_send_no_registration_into_a_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest is a file more to write and to read. So a registration that fits into its record without statistics has none."""
+    bench = Bench()
+    stats = "AQEBawIGKlQBawcEAQFrZXktNTYC"
+
+    def committed(version: int) -> tuple[Registration, int]:
+        work = bench.work(version)
+        parts = {segment: [replace(part, stats=stats) for part in some] for segment, some in work.parts.items()}
+        number = bench.party().coordinator.commit(replace(work, parts=parts)).number
+        (log,) = (r.value for key, r in bench.state.records.items() if key.path.endswith(f"{number:020}") and "/log/" in key.path)
+        return Registration.from_bytes(log), len(log)
+
+    whole, size = committed(1)
+    assert {part.stats for write in whole.segments.values() for part in write.parts} == {stats}
+    monkeypatch.setattr(coordinator, "MAX_INLINE", size - 40)
+    bare, _ = committed(2)
+    assert bare.manifest is None
+    assert {part.stats for write in bare.segments.values() for part in write.parts} == {None}
+    monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
+    listed, _ = committed(3)
+    assert listed.manifest is not None
+    assert stats.encode() in bench.disk.files[listed.manifest][0]
     bench.finish()
 
 
