@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -23,6 +23,10 @@ class TaskReader(DataSourceStreamReader):
         from spark_txn_source.tasks import read_task  # imported late, because the process that plans reads no file
 
         return read_task(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark commits with the reader that plans, never with its pickled form. Raises NotImplementedError."""
+        raise NotImplementedError(f"a reader of tasks cannot commit the offset {end}")
 
 
 def only_pickled(arguments: Sequence[str] | None = None) -> bool:

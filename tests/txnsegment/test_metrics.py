@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from txnsegment.sweeping import drop_gauges_of_the_dead
 
 
@@ -27,6 +29,21 @@ def test_imports_of_a_task_create_no_metrics_files(tmp_path: Path) -> None:
         tmp_path,
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_of_spark_counts_only_in_the_folder_that_others_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_PYTHON_RUNTIME", "PYTHON_WORKER")
+    alone = "import os, sys; del os.environ['PROMETHEUS_MULTIPROC_DIR']\n"
+    count = (
+        "from metadata.common import metrics; metrics.READ_LAG.labels(topic='t').set(7); metrics.ROWS_WRITTEN.inc(5)\n"
+        "metrics.COMMIT_SECONDS.observe(1)\n"
+        "with metrics.INDEX_QUERY_SECONDS.time(): pass\n"
+    )
+    run(f"{alone}{count}assert 'prometheus_client' not in sys.modules", tmp_path)
+    assert not list(tmp_path.iterdir())
+    run(f"{alone}import prometheus_client\n{count}assert metrics.ROWS_WRITTEN._value.get() == 5", tmp_path)
+    run(count, tmp_path)
+    assert list(tmp_path.glob("counter_*.db"))
 
 
 def test_gauges_of_dead_processes_go_and_counters_stay(tmp_path: Path) -> None:
