@@ -177,9 +177,10 @@ def run() -> Report:
                 found, seconds = opened(cluster.client, spark, where)
                 report.claim(
                     f"parts opened for {what}",
-                    found / PARTS,
-                    0.02,
+                    100 * found / PARTS,
+                    2,
                     at_least=False,
+                    unit="%",
                     note=f"{found} parts, found in {seconds:.2f} s",
                 )
                 if timed:

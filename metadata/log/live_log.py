@@ -139,7 +139,7 @@ def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -
     """Publish the parts of a registration that is too large for its record as a manifest file. Return the registration with the
     totals of each segment, and with the path, length and CRC-32 of the file in place of the parts.
     """
-    whole = {name: write.model_dump(by_alias=True, mode="json") for name, write in registration.segments.items()}
+    whole = {name: write.model_dump(by_alias=True, mode="json", exclude_none=True) for name, write in registration.segments.items()}
     data = json.dumps(whole).encode()
     storage.publish(path, data)
     totals = {name: write.model_copy(update={"parts": ()}) for name, write in registration.segments.items()}
