@@ -116,17 +116,15 @@ def shown(found: DataFrame) -> list[str]:
 
 
 def check(here: Deployment, filters: list[str], *, metadata: bool) -> None:
-    """Compare the rows of each filter. Filters on metadata columns need a scan that has them."""
-    everything = here.scan(includeMetadata=metadata).cache()
-    # Spark's cache has bounds of its own, and loses NaN by them.
-    here.spark.conf.set("spark.sql.inMemoryColumnarStorage.partitionPruning", "false")
-    try:
-        for where in filters:
-            if metadata or "__" not in where:
-                assert shown(here.scan(includeMetadata=metadata, where=where)) == shown(everything.where(where)), where
-    finally:
-        here.spark.conf.unset("spark.sql.inMemoryColumnarStorage.partitionPruning")
-        everything.unpersist()
+    """Compare the rows of each filter. Filters on metadata columns need a scan that has them. One scan without a filter evaluates
+    all filters as columns, so nothing of that scan can be skipped by them.
+    """
+    filters = [where for where in filters if metadata or "__" not in where]
+    keeps = [F.expr(where).alias(f"keeps{i}") for i, where in enumerate(filters)]
+    judged = here.scan(includeMetadata=metadata).select(F.struct("*").alias("row"), *keeps).collect()
+    for i, where in enumerate(filters):
+        kept = sorted(str(one.row) for one in judged if one[f"keeps{i}"])
+        assert shown(here.scan(includeMetadata=metadata, where=where)) == kept, where
 
 
 @pytest.fixture
@@ -148,13 +146,13 @@ def test_a_filter_gives_the_same_rows_after_splits_schema_growth_folding_compact
     grown = rows(90, 21).append_column("added", pa.array([3] * 5 + [None] * 5, pa.int64()))
     grown = grown.set_column(grown.column_names.index("small"), "small", pa.array([300] * 10, pa.int32()))
     filled.append("t", grown)
-    filters = [*FILTERS[::3], "added = 3", "added is null", "small = 300", "small < 5"]
+    filters = [*FILTERS[::5], "added = 3", "added is null", "small = 300", "small < 5"]
     check(filled, filters, metadata=True)
     cluster.sweep()
     cluster.compact("t")
     filled.append("t", rows(100, 22))
-    check(filled, filters, metadata=False)
-    check(filled, filters[::4], metadata=True)
+    check(filled, filters[::2], metadata=False)
+    check(filled, filters[1::4], metadata=True)
     cluster.sweep()
     cluster.compact("t")
     check(filled, filters[::4], metadata=False)
