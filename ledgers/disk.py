@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 FileInfo = tuple[int, int]
 """Length in bytes, and time of the last change in ms since 1970."""
@@ -86,17 +89,23 @@ class LocalDisk:
         self.sync(path)
 
     def together(self, syncs: Sequence[Callable[[], None]]) -> None:
-        """Run the calls at the same time. A file system makes files durable together: four new ones took 5 ms in place of 11."""
-        if len(syncs) < 2:
-            for one in syncs:
-                one()
-            return
-        from concurrent.futures import ThreadPoolExecutor  # imported late, because many processes write at most one file
+        """Run the calls at the same time. A file system makes files durable together: four new ones took 5 ms in place of 11.
 
-        with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(syncs))) as pool:
-            running = [pool.submit(one) for one in syncs]
+        A process may start no more threads if its limit is reached, or if its main thread has ended. This thread then makes the
+        calls that no other thread has taken.
+        """
+        running: list[Future[None]] = []
+        if len(syncs) > 1:
+            with suppress(RuntimeError):
+                from concurrent.futures import ThreadPoolExecutor  # imported late, because many processes write at most one file
+
+                with ThreadPoolExecutor(min(SYNCS_AT_ONCE, len(syncs))) as pool:
+                    for one in syncs:
+                        running.append(pool.submit(one))
         for done in running:
             done.result()
+        for one in syncs[len(running) :]:
+            one()
 
     def link(self, path: Path, new: Path) -> None:
         os.link(path, new)

@@ -98,11 +98,17 @@ class LocalFiles:
     def _sync_parents(self, folder: Path) -> None:
         """Make the folders from `folder` up to the root durable, once each. Another process may have created the folders and not
         have synced their parents yet. If a power failure removes a folder, the files in the folder are lost, too.
+
+        The highest folder is first. So a folder in `_durable` never lies in a folder that is not durable: neither after a sync that
+        failed, nor for another thread.
         """
+        missing = []
         while folder != self.root and folder not in self._durable:
-            self._disk.sync_folder(folder.parent)
-            self._durable.add(folder)
+            missing.append(folder)
             folder = folder.parent
+        for one in reversed(missing):
+            self._disk.sync_folder(one.parent)
+            self._durable.add(one)
 
     def open_input(self, rel: str) -> pa.NativeFile:
         with explained("read", str(self.root / rel)):

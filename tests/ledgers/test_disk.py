@@ -81,3 +81,25 @@ def test_syncs_run_together_and_the_first_failure_is_raised_after_all_have_ended
         LocalDisk().together([partial(sync, "a"), partial(sync, "b", OSError("full")), partial(sync, "c")])
     assert sorted(ended) == ["a", "b", "c"]
     LocalDisk().together([])
+
+
+@pytest.mark.parametrize("most", [0, 1], ids=["no thread can be started", "only one thread can be started"])
+def test_syncs_need_no_further_threads(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """A process whose main thread has ended, or that has as many threads as it may have, still makes files durable."""
+    start, started, ended = threading.Thread.start, [], set()
+
+    def limited(self: threading.Thread) -> None:
+        if len(started) == most:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    LocalDisk().together([partial(ended.add, name) for name in "abc"])
+    assert ended == {*"abc"}
+    with pytest.raises(OSError, match="full"):
+        LocalDisk().together([partial(ended.add, "d"), _full])
+
+
+def _full() -> None:
+    raise OSError("full")

@@ -6,13 +6,15 @@ import errno
 import pickle
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgers.disk import LocalDisk
+from conformance.power.disk import SimulatedDisk
+from ledgers.disk import LocalDisk, in_place_of_the_disk
 from ledgers.errors import MissingFile, StorageError
 from ledgers.io_errors import explain
 from ledgers.storage import LedgerStorage, segment_folder
@@ -163,6 +165,41 @@ def test_a_folder_that_another_process_made_is_synced_into_its_parent_before_a_f
     assert {root, root / "a", root / "a" / "b"} <= set(synced), "folders that were made again are synced again"
     LedgerStorage(str(tmp_path)).publish("root/a/b/c/y", b"y")
     assert tmp_path in synced, "the root of another storage is below the root of this one"
+
+
+@pytest.mark.parametrize("who", ["a retry", "another thread"])
+def test_a_folder_counts_as_durable_only_after_all_of_its_parents(who: str) -> None:
+    """A first write is stopped before the highest folder is durable: its sync fails, or takes long. A second write does not rely
+    on the syncs of the first one. After a power cut the file of the second write is there.
+    """
+    root, there, go_on = Path("/root/ledgers"), threading.Event(), threading.Event()
+
+    class Disk(SimulatedDisk):
+        def sync_folder(self, path: Path) -> None:
+            if path == root and not there.is_set():
+                there.set()
+                if who == "a retry":
+                    raise OSError(errno.EIO, "input/output error", str(path))
+                assert go_on.wait(60)
+            super().sync_folder(path)
+
+    disk = Disk(lambda: 0)
+    disk.settle(root)
+    with in_place_of_the_disk(disk):
+        if who == "a retry":
+            with pytest.raises(StorageError, match="input/output error"):
+                LedgerStorage(str(root)).publish("tenant/topic/segment/first", b"rows")
+        else:
+            first = threading.Thread(target=LedgerStorage(str(root)).publish, args=("tenant/topic/segment/first", b"rows"))
+            first.start()
+            assert there.wait(60)
+        LedgerStorage(str(root)).publish("tenant/topic/segment/second", b"rows")
+        frozen = disk.freeze()
+        if who == "another thread":
+            go_on.set()
+            first.join()
+    after = SimulatedDisk.after_a_cut(frozen, lambda n: 0, lambda: 0)
+    assert after.is_there(root / "tenant/topic/segment/second")
 
 
 def test_a_root_that_another_process_made_is_synced_into_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
