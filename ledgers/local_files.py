@@ -19,6 +19,8 @@ from ledgers.disk import Disk, disk
 from ledgers.errors import StorageError
 from ledgers.io_errors import explain, explained
 
+_MOST_NAMED = 4
+"""How many files the error of a publish names. A task may publish hundreds together."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -195,7 +197,9 @@ def publish_outputs(outputs: Sequence[LocalOutput]) -> None:
     except OSError as error:
         for one in outputs:
             one.discard()
-        raise explain(error, "publish", ", ".join(str(one.path) for one in outputs)) from error
+        named = ", ".join(str(one.path) for one in outputs[:_MOST_NAMED])
+        more = f" and {left} more files" if (left := len(outputs) - _MOST_NAMED) > 0 else ""
+        raise explain(error, "publish", f"{named}{more}") from error
 
 
 def temporary_of(path: Path) -> Path:

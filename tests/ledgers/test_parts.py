@@ -223,6 +223,15 @@ def test_no_part_counts_if_one_of_those_closed_together_cannot_be_published(tmp_
     assert left == ["t/one/one.parquet"], "an orphan, and no temporary file"
 
 
+def test_the_error_of_many_parts_that_were_closed_together_is_short(tmp_path: Path) -> None:
+    with in_place_of_the_disk(_Watched(broken="part-1")):
+        storage = LedgerStorage(str(tmp_path))
+        storage.create()
+        with pytest.raises(StorageError, match=r"part-0\.parquet.* and 36 more files: .*no space left") as failed:
+            close_all(_parts_of(storage, *(f"part-{i}" for i in range(40))))
+    assert len(str(failed.value)) < 2000
+
+
 def test_a_batch_of_another_schema_is_refused(storage: LedgerStorage) -> None:
     writer = PartWriter(storage, "t", SCHEMA, 0, staging_id="s")
     with pytest.raises(SchemaError):
