@@ -39,8 +39,10 @@ _FLIPPED: Final = {
 }
 _CHANGING: Final = ("Current", "Now", "LocalTimestamp")
 """How the names of the expressions begin whose value is another one at a later time."""
-_NOW: Final = re.compile(r"'\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark casts to the time of the cast."""
+_NOW: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b|\\", re.IGNORECASE)
+"""The words that Spark's parser takes for the time of the parse, as in `timestamp 'now'` and `date "today"`. A backslash may
+escape a letter of such a word.
+"""
 
 
 def conditions(spark: SparkSession, where: str | Column, columns: StructType) -> list[Condition]:

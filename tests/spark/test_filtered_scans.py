@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType, TimestampType
 
+from spark_txn_source.catalyst import conditions
 from tests.spark.conftest import Deployment
 
 if TYPE_CHECKING:
@@ -190,6 +192,17 @@ def test_a_skipped_part_is_not_opened_at_all(filled: Deployment) -> None:
     assert filled.scan(where="id < 10").count() == 10
     with pytest.raises(CorruptPart):
         filled.scan(where="id > 70")
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["timestamp 'now'", 'timestamp "now"', 'timestamp " Today"', r"timestamp '\u006eow'", r"timestamp '\156ow'", "now()"],
+)
+def test_a_filter_that_names_the_time_of_its_evaluation_leaves_out_nothing(here: Deployment, where: str) -> None:
+    """The filter is evaluated after the read was planned, so the time of the plan says nothing about its rows."""
+    columns = StructType([StructField("at", TimestampType())])
+    for filtered in (f"at <= {where}", F.expr(f"at <= {where}")):
+        assert conditions(here.spark, filtered, columns) == []
 
 
 def test_a_filter_that_spark_refuses_is_an_error(filled: Deployment) -> None:
