@@ -196,7 +196,10 @@ def publish_outputs(outputs: Sequence[LocalOutput]) -> None:
             one.published()
     except OSError as error:
         for one in outputs:
-            one.discard()
+            try:
+                one.discard()
+            except StorageError as other:
+                error.add_note(f"{one.path} could not be discarded: {other}")
         named = ", ".join(str(one.path) for one in outputs[:_MOST_NAMED])
         more = f" and {left} more files" if (left := len(outputs) - _MOST_NAMED) > 0 else ""
         raise explain(error, "publish", f"{named}{more}") from error

@@ -52,8 +52,8 @@ class Output(Protocol):
 
 
 def publish_all(outputs: Sequence[Output]) -> None:
-    """Publish several files of one storage. On a local disk this takes hardly longer than one. Raises StorageError; then each of
-    them is published or discarded.
+    """Publish several files of one storage. On a local disk this takes hardly longer than one. Raises StorageError; then some
+    may be published, and the caller discards the others.
     """
     publish_outputs([one for one in outputs if isinstance(one, LocalOutput)])
     for one in outputs:

@@ -379,3 +379,28 @@ def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_pa
             except CorruptPart:
                 changed += 1
     assert changed
+
+
+def test_a_discard_that_fails_does_not_hide_why_the_publish_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file can get its name, and the first of three files cannot be deleted. The error names the cause, and two files go."""
+    storage, schema = LedgerStorage(str(tmp_path)), pa.schema([("id", pa.int64())])
+    writers = [PartWriter(storage, f"t/{i}", schema, 1, staging_id="a") for i in range(3)]
+    for writer in writers:
+        writer.write(pa.record_batch([pa.array([1])], schema=schema))
+    deleted, unlink = [], LocalDisk.unlink
+
+    def full(_disk: LocalDisk, path: Path, _new: Path) -> None:
+        raise OSError(errno.ENOSPC, "no space", str(path))
+
+    def denied(disk: LocalDisk, path: Path) -> None:
+        deleted.append(path)
+        if len(deleted) == 1:
+            raise PermissionError(errno.EACCES, "denied", str(path))
+        unlink(disk, path)
+
+    monkeypatch.setattr(LocalDisk, "link", full)
+    monkeypatch.setattr(LocalDisk, "unlink", denied)
+    with pytest.raises(StorageError, match="no space left") as caught:
+        close_all(writers)
+    assert "could not be discarded" in str(caught.value.__cause__.__notes__)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [deleted[0]]
