@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 from conformance.simulator.casts import pasts
 from conformance.simulator.seen import observer
@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     decode = JsonRecord.__dict__["from_bytes"]
     changed: list[tuple[Any, str, Any]] = [
-        *((metrics, name, Unread()) for name in metrics.__annotations__),
+        *((metrics, name, metrics.Uncounted()) for name in metrics.__annotations__),
         (JsonRecord, "from_bytes", classmethod(lru_cache(KEPT)(decode.__func__))),  # type: ignore[arg-type]
         (snapshots, "read_head", _heads(snapshots.read_head)),
         (snapshot_files, "_directory", lru_cache(KEPT)(snapshot_files._directory)),
@@ -74,28 +74,6 @@ def _forget() -> None:
     """Clear the cached worlds and the cached results of pure functions."""
     for remembering in (stage.made, pasts.made, pasts.more, keyed.place, observer.decoded, observer.read_json):
         remembering.cache_clear()
-
-
-class Unread:
-    """A metric that drops all counts."""
-
-    def labels(self, **labels: str) -> Self:
-        return self
-
-    def inc(self, amount: float = 1) -> None:
-        return
-
-    def set(self, value: float) -> None:
-        return
-
-    def observe(self, amount: float) -> None:
-        return
-
-    def time(self) -> AbstractContextManager[None]:
-        return _NOTHING
-
-
-_NOTHING = nullcontext()
 
 
 def quiet_forever() -> None:

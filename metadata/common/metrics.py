@@ -42,10 +42,10 @@ SWEEP_FAILURES: Counter
 _lock = threading.Lock()
 
 
-class _Uncounted:
-    """Takes the place of each metric in a process whose metrics nobody can read."""
+class Uncounted:
+    """Takes the place of each metric in a process whose metrics nobody can read. It drops all counts."""
 
-    def labels(self, **_: str) -> _Uncounted:
+    def labels(self, **_: str) -> Uncounted:
         return self
 
     def inc(self, amount: float = 1) -> None:
@@ -58,7 +58,10 @@ class _Uncounted:
         return
 
     def time(self) -> AbstractContextManager[None]:
-        return nullcontext()
+        return _NOTHING
+
+
+_NOTHING = nullcontext()
 
 
 def _nobody_reads() -> bool:
@@ -71,7 +74,7 @@ def __getattr__(name: str) -> Counter | Gauge | Histogram:
     if name not in __annotations__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _nobody_reads():
-        return cast("Counter", _Uncounted())
+        return cast("Counter", Uncounted())
     declare()
     found: Counter | Gauge | Histogram = globals()[name]
     return found
