@@ -180,6 +180,19 @@ class Segment:
         finally:
             probe.close()
 
+    def is_decided(self, position: Position) -> bool:
+        """Return whether all entries up to a position are decided: the broker delivers the entry at it or a later one, or the
+        segment is sealed and has no entry from there on except those of aborted transactions. Unlike `cut`, this waits
+        `ANSWER_SECONDS` for the answer of a slow broker. Return False at once if the segment has no entry at or after the position.
+        """
+        if position > self.last():
+            return False
+        probe = self._at(position)
+        try:
+            return probe.ask().take(ANSWER_SECONDS)
+        finally:
+            probe.close()
+
     def last_read(self, decided: Position, floor: Position = EARLIEST) -> Position:
         """Return the position of the last entry at or below `decided` that is not of an aborted transaction. The caller knows that
         all entries up to `decided` are decided. `floor`: an earlier cut, or EARLIEST. The position is never below the floor.

@@ -47,12 +47,16 @@ class Places:
         return each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
 
     def ends(self, end: At, cuts: Mapping[str, Cut]) -> dict[str, Position]:
-        """Return the positions that the user gave as the end of a read. Raises OffsetOutOfRange for a position above the cut of its
-        segment.
+        """Return the positions that the user gave as the end of a read. Raises OffsetOutOfRange for a position that is not decided.
+        A cut may be too low if the broker was slow. So the broker is asked again for a position above the cut of its segment. With
+        records, only the cut counts, since a broker may deliver entries that are not decided (`watermarks`).
         """
         self._check_names(end.segments, cuts)
-        for name, place in end.segments.items():
-            if place > cuts[name].position:
+        above = {name: place for name, place in end.segments.items() if place > cuts[name].position}
+        asked = above if self._recorded is None else {}
+        decided = each(asked, lambda name: self._segment(name).is_decided(above[name]))
+        for name, place in above.items():
+            if not decided.get(name, False):
                 raise OffsetOutOfRange(
                     f"The end {place.text} of {name} is not decided: all is decided up to {cuts[name].position.text}.",
                     advice="Read again later, or give an end at or before that position.",

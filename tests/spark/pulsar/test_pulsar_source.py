@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from conformance.pulsar_server import PulsarBroker
 from metadata.common.errors import DataLoss, OffsetOutOfRange
+from pulsar_protocol import cut
 from pulsar_protocol.cut import Segment
 from pulsar_protocol.entries import Message
 from pulsar_protocol.errors import TopicMissing
@@ -92,6 +93,31 @@ def test_a_batch_has_the_start_and_the_end_that_its_options_give(topic: Topic) -
     beyond = json.dumps({"segments": {one: Position(places[9].ledger, 10).text}})
     with pytest.raises(OffsetOutOfRange, match="is not decided"):
         topic.rows(endingOffsets=beyond)
+
+
+def test_an_end_that_is_decided_is_accepted_if_the_broker_was_too_slow_to_show_it_to_the_cut(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = topic.segment()
+    places = [topic.send(one, [number]) for number in range(3)]
+    take = cut.Probe.take
+    monkeypatch.setattr(cut.Probe, "take", lambda probe, seconds: seconds >= cut.ANSWER_SECONDS and take(probe, seconds))
+    end = json.dumps({"segments": {one: places[1].text}})
+    assert topic.rows(endingOffsets=end) == [0, 1]
+
+
+def test_an_end_in_an_open_transaction_is_refused(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = topic.segment()
+    txn = topic.client.begin(600_000)
+    last = topic.send(one, [1], txn)
+    end = json.dumps({"segments": {one: last.text}})
+    with monkeypatch.context() as patched:
+        patched.setattr(cut, "ANSWER_SECONDS", 0.5)
+        with pytest.raises(OffsetOutOfRange, match="is not decided"):
+            topic.rows(endingOffsets=end)
+    topic.client.end(txn, commit=True)
+    topic.decided(one, last)
+    assert topic.rows(endingOffsets=end) == [1]
 
 
 def test_a_batch_starts_and_ends_at_publish_times(topic: Topic) -> None:
