@@ -17,6 +17,8 @@ from pyspark.sql.types import StructType
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.common.worker_memory import spare_imports
 
+spare_imports()  # the collections during txnsegment's own imports then skip the objects of pyspark and pyarrow
+
 Result = TypeVar("Result")
 
 
