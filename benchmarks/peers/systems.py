@@ -75,6 +75,10 @@ class System:
         """Return the rows for a query of few columns with a filter."""
         return self.read(spark, table)
 
+    def find(self, spark: SparkSession, table: str, where: str) -> DataFrame:
+        """Return the rows that a filter keeps, for a query of few of many files."""
+        return self.scan(spark, table).where(where)
+
     def read_stream(self, spark: SparkSession, table: str) -> DataFrame:
         raise NotImplementedError(f"{self.name} keeps no rows")
 
@@ -112,6 +116,11 @@ class Txnsegment(System):
         from txnsegment import scan
 
         return scan(spark, table, serviceUrl=self.url)
+
+    def find(self, spark: SparkSession, table: str, where: str) -> DataFrame:
+        from txnsegment import scan
+
+        return scan(spark, table, serviceUrl=self.url, where=where)
 
     def read_stream(self, spark: SparkSession, table: str) -> DataFrame:
         reader = spark.readStream.format("txnsegment").option("serviceUrl", self.url)

@@ -82,12 +82,15 @@ def _more(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _grown(one: Mapping[str, Any]) -> str:
-    """Return what the workload `growth` measured of a table. The results of versions before 2026-11-27 have the read alone."""
+    """Return what the workload `growth` measured of a table. The results of versions before 2026-11-27 have the read alone, and
+    those before 2026-11-28 have no query for one row."""
     found = f"read {_time(one['read'])}"
     if "plan" not in one:
         return found
     megabytes = (one["bytes"] + one["records"]) / 1e6
+    one_row = f", one row {_time(one['one_row'])}" if "one_row" in one else ""
     return (
-        f"{found} (plan {_time(one['plan'])}), stream {_time(one['stream'])}, one commit more: trigger {one['trigger']} ms,"
+        f"{found} (plan {_time(one['plan'])}){one_row}, stream {_time(one['stream'])},"
+        f" one commit more: trigger {one['trigger']} ms,"
         f" latestOffset {one['latest_offset']} ms, {megabytes:.0f} MB in {one['files']:,} files"
     )

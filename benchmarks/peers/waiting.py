@@ -138,8 +138,8 @@ def _raise_failure(query: Any) -> None:
 
 
 def growth(cell: Cell) -> Result:
-    """After many commits of one row each: the plan of a batch read, the read, a stream from the beginning, and a stream that
-    goes on after one commit more. The same after a compaction, if the system has one.
+    """After many commits of one row each: the plan of a batch read, the read, a query for one row, a stream from the beginning, and
+    a stream that goes on after one commit more. The same after a compaction, if the system has one.
     """
     found: dict[str, Result] = {}
     for count in cell.growth:
@@ -181,8 +181,17 @@ def _after(cell: Cell, table: str, count: int, commit: Commit) -> Result:
             rows._jdf.queryExecution().toRdd().getNumPartitions()
         return timed.seconds
 
+    def find() -> float:
+        """Return the seconds of a query for one row."""
+        with cell.timed() as timed:
+            found = cell.system.find(cell.spark, table, f"id = {count // 2}").collect()
+        if len(found) != 1:
+            raise Mismatch(f"{cell.system.name}: {len(found)} rows have the id {count // 2}")
+        return timed.seconds
+
     cold, *warm = reads()
     planned = statistics.median(plan() for _ in range(RUNS))
+    one_row = statistics.median([find() for _ in range(1 + RUNS)][1:])
     checkpoint = cell.checkpoint()
     with cell.timed() as streamed:
         (rows, _hash), _triggers = stream_out(cell, table, checkpoint)
@@ -201,6 +210,7 @@ def _after(cell: Cell, table: str, count: int, commit: Commit) -> Result:
         "read": round(read.seconds, 3),
         "read_processor": round(read.processor, 3),
         "plan": round(planned, 3),
+        "one_row": round(one_row, 3),
         "stream": round(streamed.seconds, 3),
         "goes_on": round(went_on.seconds, 3),
         "latest_offset": triggers[0]["latestOffset"],
