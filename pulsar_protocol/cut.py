@@ -180,16 +180,17 @@ class Segment:
         finally:
             probe.close()
 
-    def is_decided(self, position: Position) -> bool:
-        """Return whether all entries up to a position are decided: the broker delivers the entry at it or a later one, or the
-        segment is sealed and has no entry from there on except those of aborted transactions. Unlike `cut`, this waits
-        `ANSWER_SECONDS` for the answer of a slow broker. Return False at once if the segment has no entry at or after the position.
+    def is_decided(self, position: Position, seconds: float) -> bool:
+        """Return whether the broker shows within `seconds` that all entries up to a position are decided: it delivers the entry at
+        the position or a later one, or the segment is sealed and has no entry from there on except those of aborted transactions.
+        Return False at once if the segment has no entry there, or if retention has removed all its entries.
         """
-        if position > self.last():
+        last = self.last()
+        if position > last or self.is_removed(last):
             return False
         probe = self._at(position)
         try:
-            return probe.ask().take(ANSWER_SECONDS)
+            return probe.ask().take(seconds)
         finally:
             probe.close()
 

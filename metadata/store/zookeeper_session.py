@@ -123,12 +123,12 @@ class Session:
 
     def client(self) -> KazooClient:
         """Return the connected client. Raises Unavailable if no server answers in time, ConfigurationError for bad credentials."""
-        if self._closed:
-            raise Unavailable(f"The store at {self.hosts} was closed.", advice="Open it again.")
         if os.getpid() != self._pid:
             self._begin_process()  # kazoo's threads do not survive a fork, and the session belongs to the parent
         while True:
             with self._guard:
+                if self._closed:  # perhaps during the wait below
+                    raise Unavailable(f"The store at {self.hosts} was closed.", advice="Open it again.")
                 client = self._client
                 if client is None or client is self._ended:
                     client = self._start(client)
@@ -241,12 +241,16 @@ class Session:
         )
 
     def close(self) -> None:
-        if self._closed:
+        if os.getpid() != self._pid:
+            self._closed = True  # the client is the parent's, and so is whoever holds the lock
             return
-        self._closed = True
-        if self._client is not None and os.getpid() == self._pid:
-            self._client.stop()
-            self._client.close()
+        with self._guard:
+            if self._closed:
+                return
+            self._closed, client = True, self._client
+        if client is not None:
+            client.stop()
+            client.close()
 
     # --- reading ---
 

@@ -76,6 +76,8 @@ class BatchReader(DataSourceReader):
         with recorded_cuts(options.metadata_url) as recorded:
             places = Places(client, options.topic, recorded)
             cuts = places.cuts(found.segments.values())
+            if isinstance(options.end, At):
+                cuts = places.raised(cuts, options.end)
         whole = WholeCuts(sent, lambda: layout(client, options.topic))
         starts = places.starts(options.start, cuts)
         if isinstance(options.start, At):

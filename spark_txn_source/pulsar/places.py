@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from metadata.common.errors import DataLoss, OffsetOutOfRange
+from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Position
@@ -46,17 +48,24 @@ class Places:
                 return {name: places.get(name, EARLIEST) for name in cuts}
         return each(cuts, lambda name: self._segment(name).before_time(start, cuts[name].position))
 
+    def raised(self, cuts: Mapping[str, Cut], end: At) -> dict[str, Cut]:
+        """Return the cuts, raised to the end of a read that the user gave, where this end is decided. A cut may be too low if the
+        broker was slow. So the broker is asked again, for at most `ANSWER_SECONDS` for all segments together. With records nothing
+        is asked, since a broker may deliver entries that are not decided (`watermarks`).
+        """
+        above = {name: place for name, place in end.segments.items() if name in cuts and place > cuts[name].position}
+        deadline = time.monotonic() + ANSWER_SECONDS
+        asked = above if self._recorded is None else {}
+        decided = each(asked, lambda name: self._segment(name).is_decided(above[name], deadline - time.monotonic()))
+        return {name: replace(cut, position=above[name]) if decided.get(name) else cut for name, cut in cuts.items()}
+
     def ends(self, end: At, cuts: Mapping[str, Cut]) -> dict[str, Position]:
-        """Return the positions that the user gave as the end of a read. Raises OffsetOutOfRange for a position that is not decided.
-        A cut may be too low if the broker was slow. So the broker is asked again for a position above the cut of its segment. With
-        records, only the cut counts, since a broker may deliver entries that are not decided (`watermarks`).
+        """Return the positions that the user gave as the end of a read. `cuts`: those that `raised` returned. Raises
+        OffsetOutOfRange for a position above the cut of its segment.
         """
         self._check_names(end.segments, cuts)
-        above = {name: place for name, place in end.segments.items() if place > cuts[name].position}
-        asked = above if self._recorded is None else {}
-        decided = each(asked, lambda name: self._segment(name).is_decided(above[name]))
-        for name, place in above.items():
-            if not decided.get(name, False):
+        for name, place in end.segments.items():
+            if place > cuts[name].position:
                 raise OffsetOutOfRange(
                     f"The end {place.text} of {name} is not decided: all is decided up to {cuts[name].position.text}.",
                     advice="Read again later, or give an end at or before that position.",

@@ -134,7 +134,7 @@ def acks_of(
     starts = {name: Position(one.first.ledger_id, one.first.entry_id - 1) for name, one in wanted.items()}
     ends = {name: Position(one.last.ledger_id, one.last.entry_id) for name, one in wanted.items()}
     places = Places(client, topic)
-    places.ends(At(ends), places.cuts(names[name] for name in wanted))
+    places.ends(At(ends), places.raised(places.cuts(names[name] for name in wanted), At(ends)))
     hidden = hidden_between(done, starts, ends)
     options = read_exactly([Unread(starts=starts, ends=ends, hidden=hidden, rows={}, held=(), sent={})])
     options |= {SERVICE_URL.name: client.url, TOPIC.name: topic, INCLUDE_METADATA.name: "true", VALUE_FORMAT.name: "binary"}

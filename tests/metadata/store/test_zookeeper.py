@@ -182,6 +182,35 @@ def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, sto
     session.close()
 
 
+def test_a_session_that_is_closed_while_a_call_waits_for_the_server_stays_closed(proxy: TcpProxy, root: str) -> None:
+    """The waiting call must not start another client, which nobody would end."""
+    session = Session(proxy.hosts, root, clock=SystemClock(), connect_seconds=10, session_seconds=10)
+    client: Any = session.client()
+    errors: list[Unavailable] = []
+
+    def call() -> None:
+        with pytest.raises(Unavailable) as caught:
+            session.client()
+        errors.append(caught.value)
+
+    def wait_for(true: Callable[[], Any]) -> None:
+        until = time.monotonic() + 10
+        while not true():
+            assert time.monotonic() < until
+            time.sleep(0.001)
+
+    with proxy.refuse():
+        proxy.cut()
+        wait_for(lambda: not client.connected)
+        waiting = threading.Thread(target=call)
+        waiting.start()
+        wait_for(lambda: session._changed._waiters)  # type: ignore[attr-defined]
+        session.close()
+        waiting.join(5)
+    assert "was closed" in errors[0].message
+    assert session._client is client, "no other client was started"
+
+
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
     """The server is stopped and started, then killed and started. The next number is still unused, because the server's disk has
     all acknowledged numbers.

@@ -18,6 +18,7 @@ from pulsar_protocol.errors import TopicMissing
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.subscription import all_but
+from spark_txn_source.pulsar import places
 from tests.support.pulsar_topics import Topic, new_topic
 
 pytestmark = pytest.mark.pulsar
@@ -95,15 +96,25 @@ def test_a_batch_has_the_start_and_the_end_that_its_options_give(topic: Topic) -
         topic.rows(endingOffsets=beyond)
 
 
-def test_an_end_that_is_decided_is_accepted_if_the_broker_was_too_slow_to_show_it_to_the_cut(
-    topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = topic.segment()
-    places = [topic.send(one, [number]) for number in range(3)]
+@pytest.fixture
+def slow_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers each probe, but later than the search for a cut waits."""
     take = cut.Probe.take
-    monkeypatch.setattr(cut.Probe, "take", lambda probe, seconds: seconds >= cut.ANSWER_SECONDS and take(probe, seconds))
-    end = json.dumps({"segments": {one: places[1].text}})
-    assert topic.rows(endingOffsets=end) == [0, 1]
+    slow = cut.ANSWER_SECONDS / 2
+    monkeypatch.setattr(cut.Probe, "take", lambda probe, seconds: seconds >= slow and take(probe, seconds))
+
+
+@pytest.mark.usefixtures("slow_probes")
+def test_an_end_that_is_decided_is_accepted_if_the_broker_was_too_slow_to_show_it_to_the_cut(topic: Topic) -> None:
+    one = topic.segment()
+    sent, times = [], []
+    for number in range(4):
+        times.append(int(time.time() * 1000))
+        sent.append(topic.send(one, [number]))
+        time.sleep(0.01)
+    end = json.dumps({"segments": {one: sent[2].text}})
+    assert topic.rows(endingOffsets=end) == [0, 1, 2]
+    assert topic.rows(endingOffsets=end, startingTimestamp=str(times[1])) == [1, 2], "the start is not below the time"
 
 
 def test_an_end_in_an_open_transaction_is_refused(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +123,7 @@ def test_an_end_in_an_open_transaction_is_refused(topic: Topic, monkeypatch: pyt
     last = topic.send(one, [1], txn)
     end = json.dumps({"segments": {one: last.text}})
     with monkeypatch.context() as patched:
-        patched.setattr(cut, "ANSWER_SECONDS", 0.5)
+        patched.setattr(places, "ANSWER_SECONDS", 0.5)
         with pytest.raises(OffsetOutOfRange, match="is not decided"):
             topic.rows(endingOffsets=end)
     topic.client.end(txn, commit=True)
