@@ -83,7 +83,8 @@ def _more(found: Sequence[Mapping[str, Any]]) -> str:
 
 def _grown(one: Mapping[str, Any]) -> str:
     """Return what the workload `growth` measured of a table. The results of versions before 2026-11-27 have the read alone, and
-    those before 2026-11-28 have no query for one row."""
+    those before 2026-11-28 have no query for one row.
+    """
     found = f"read {_time(one['read'])}"
     if "plan" not in one:
         return found
