@@ -146,6 +146,11 @@ class Session:
                 raise self._unreachable()
             self._check_failures()
 
+    def connected(self) -> KazooClient | None:
+        """Return the client if it is connected now, without waiting. None: it connects again, or this session is closed."""
+        client = self._client
+        return client if client is not None and client.connected and not self._closed else None
+
     def _check_failures(self) -> None:
         """Raise ConfigurationError after `AUTH_TRIES` failed authentications in a row.
 
@@ -215,8 +220,11 @@ class Session:
             self._alone = False
             self._measured = None  # the new connection's server may follow another leader
             client.get_async(QUORUM).rawlink(self._learn_quorum)
-            if self._on_connect:
-                self._on_connect(client)
+            try:
+                if self._on_connect:
+                    self._on_connect(client)
+            finally:
+                self._notify()  # an error of the callback must not leave the callers of `client` waiting
         elif state == KazooState.LOST:
             self.id = None
             self._auth_failures += client.client_state == KeeperState.AUTH_FAILED

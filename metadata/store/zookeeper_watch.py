@@ -22,7 +22,6 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import EventType
 
-from metadata.common.clock import Clock
 from metadata.records.paths import Key, Prefix
 from metadata.store.contract import Watch
 from metadata.store.zookeeper_paths import escape, folder, is_era, znode
@@ -44,23 +43,23 @@ class Watches:
         session.on_connect(self._connected)
 
     def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        client = self._session.client()
+        self._session.client()  # raises if no server answers
         if isinstance(target, Key):
-            watch = _KeyWatch(self, self._session.root + znode(target.path), wake)
+            watch = _KeyWatch(self, self._session, self._session.root + znode(target.path), wake)
             with self._guard:
                 self._keys.append(watch)
-            watch.arm(client)
+            watch.arm()
             return watch
         parent, _, base = target.path.rpartition("/")
         path = self._session.root + folder(parent)
         with self._guard:
             found = self._folders.get(path)
             if found is None:
-                found = self._folders[path] = _Folder(path, self._session.clock)
+                found = self._folders[path] = _Folder(path, self._session)
             sequence = _SequenceWatch(self, found, escape(base), wake)
             first = found.add(sequence)
         if first:
-            found.arm(client)
+            found.arm()
         return sequence
 
     def remove(self, watch: _KeyWatch | _SequenceWatch) -> None:
@@ -75,30 +74,38 @@ class Watches:
         with self._guard:
             keys, folders = list(self._keys), list(self._folders.values())
         for key in keys:
-            key.arm(client)
+            key.arm()
             client.handler.spawn(key.wake_if_open)
         for one in folders:
-            one.arm(client)
+            one.arm()
             client.handler.spawn(one.wake_all)
 
 
 class _Armed(ABC):
-    """Sets watches on the server for some paths: at most one for each path at a time."""
+    """Sets watches on the server for some paths: at most one for each path at a time.
 
-    def __init__(self) -> None:
+    Each request goes to the client that is connected when the request is sent. If there is none, no request is sent. The next
+    connection sets all watches (`arm`). So a client that was replaced is never asked.
+    """
+
+    def __init__(self, session: Session) -> None:
         self.closed = False
+        self._session = session
         self._guard = threading.Lock()
         self._armed: set[str] = set()
 
-    def _begin(self, client: KazooClient, path: str) -> None:
+    def _begin(self, path: str) -> None:
         """Set the watches anew, for a new connection, beginning with that of `path`. A failure is ignored, because the contract
         allows lost wake-ups, and the next connection sets the watches again.
         """
         with self._guard:
             self._armed.clear()
-        self._set(client, path)
+        self._set(path)
 
-    def _set(self, client: KazooClient, path: str) -> None:
+    def _set(self, path: str) -> None:
+        client = self._session.connected()
+        if client is None:
+            return
         with self._guard:
             if self.closed or path in self._armed:
                 return
@@ -107,7 +114,7 @@ class _Armed(ABC):
         def fired(event: Any) -> None:
             self._disarm(path)
             if not self.closed and event.type != EventType.NONE:  # NONE: the connection is lost, and the next one sets the watch
-                self._fired(client, path)
+                self._fired(path)
 
         self._send(client, path, fired)
 
@@ -120,25 +127,25 @@ class _Armed(ABC):
         """Send the request that sets the watch."""
 
     @abstractmethod
-    def _fired(self, client: KazooClient, path: str) -> None:
+    def _fired(self, path: str) -> None:
         """Set the watch of a path again, which has fired."""
 
 
 class _KeyWatch(_Armed, Watch):
     """A watch on a key, which watches the znode of the key."""
 
-    def __init__(self, watches: Watches, path: str, wake: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, watches: Watches, session: Session, path: str, wake: Callable[[], None]) -> None:
+        super().__init__(session)
         self._watches, self._path, self._wake = watches, path, wake
 
-    def arm(self, client: KazooClient) -> None:
-        self._begin(client, self._path)
+    def arm(self) -> None:
+        self._begin(self._path)
 
     def _send(self, client: KazooClient, path: str, fired: Callable[[Any], None]) -> None:
         client.exists_async(path, watch=fired)
 
-    def _fired(self, client: KazooClient, path: str) -> None:
-        self._set(client, path)
+    def _fired(self, path: str) -> None:
+        self._set(path)
         self.wake_if_open()
 
     def wake_if_open(self) -> None:
@@ -171,10 +178,9 @@ class _SequenceWatch(Watch):
 class _Folder(_Armed):
     """The folder of some sequences. It watches the folder that has the eras, and the highest era in it."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
-        super().__init__()
-        self.path, self._clock = path, clock
-        self._client: KazooClient | None = None
+    def __init__(self, path: str, session: Session) -> None:
+        super().__init__(session)
+        self.path, self._clock = path, session.clock
         self._listed: dict[str, float] = {}
         """When the request was sent that last listed a path."""
         self._sequences: dict[str, list[_SequenceWatch]] = {}
@@ -200,16 +206,15 @@ class _Folder(_Armed):
             self.closed = not self._sequences
             return self.closed
 
-    def arm(self, client: KazooClient) -> None:
-        self._client = client
-        self._begin(client, self.path)
+    def arm(self) -> None:
+        self._begin(self.path)
 
-    def _fired(self, client: KazooClient, path: str) -> None:
+    def _fired(self, path: str) -> None:
         left = self._listed.get(path, 0.0) + LIST_SECONDS - self._clock.monotonic()
         if left <= 0:
-            self._set(client, path)
+            self._set(path)
             return
-        timer = threading.Timer(left, lambda: self._set(self._client, path))
+        timer = threading.Timer(left, lambda: self._set(path))
         timer.daemon = True
         timer.start()
 
@@ -228,7 +233,7 @@ class _Folder(_Armed):
             elif path != self.path:
                 self._seen(path[-10:], answer.value)
             elif eras := [name for name in answer.value if is_era(name)]:
-                self._set(client, f"{path}/{max(eras)}")
+                self._set(f"{path}/{max(eras)}")
 
         def exists(answer: Any) -> None:
             if answer.exception is None and answer.value is not None:  # the folder was created after `listed` found none

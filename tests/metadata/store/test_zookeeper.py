@@ -485,6 +485,32 @@ class TestWatches:
         assert woken.wait(10)
         watch.close()
 
+    def test_a_watch_that_begins_while_its_client_is_replaced_keeps_waking(
+        self, far: ZooKeeperStore, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The client may be replaced between the check that a server answers and the first request of the watch. Formerly the watch
+        was then set through the client that had ended, and nothing woke its callback until the next connection.
+        """
+        session = far._session
+        get = session.client
+
+        def replaced() -> KazooClient:
+            ended = get()
+            ended.stop()
+            assert get() is not ended
+            return ended
+
+        woken = threading.Semaphore(0)
+        store.append(LOG, b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "client", replaced)
+            watch = far.watch(LOG, woken.release)
+        assert woken.acquire(timeout=10), "the watch begins"
+        for _ in range(3):
+            store.append(LOG, b"x")
+            assert woken.acquire(timeout=10)
+        watch.close()
+
     def test_eras_are_followed(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
         woken = threading.Event()
         watch = store.watch(LOG, woken.set)
