@@ -25,10 +25,14 @@ WAIT_SECONDS: Final = 0.25
 is known to be decided, because the broker delivers such an entry. When this probe is answered, the round ends, and the probes that
 have no answer count as probes without a delivery.
 """
-ALONE_SECONDS: Final = 2.0
-"""The further wait for the lowest probe of a round, if no entry of the segment is known to be decided."""
 PATIENCE_SECONDS: Final = 2.0
-"""The longest wait for the probe of a known entry, which retention may have removed, and for the end of a sealed segment."""
+"""How long a round waits further for the probe of a known entry, which retention may have removed. If no entry is known to be
+decided, the round waits so long for its lowest probe. It is also the longest wait for the end of a sealed segment.
+"""
+ONCE_PATIENCE_SECONDS: Final = 10.0
+"""The same for a cut that is found once, such as the end of a batch. A stream reads in its next micro-batch what a slow broker has
+not shown. A batch would not read it at all.
+"""
 PROBES: Final = 8
 """How many positions one round of a search probes at the same time. The first round probes two."""
 _LATEST: Final = Position((1 << 63) - 1, (1 << 63) - 1)
@@ -110,8 +114,9 @@ class Probe:
 class Segment:
     """A segment or topic in which positions are searched. One thread at a time may use it."""
 
-    def __init__(self, client: PulsarClient, topic: str) -> None:
-        self.topic, self._client = topic, client
+    def __init__(self, client: PulsarClient, topic: str, patience: float = PATIENCE_SECONDS) -> None:
+        """`patience`: how long a cut waits for a slow broker, in seconds (`PATIENCE_SECONDS`, `ONCE_PATIENCE_SECONDS`)."""
+        self.topic, self._client, self._patience = topic, client, patience
         self._broker = client.broker_of(topic)
 
     def last(self) -> Position:
@@ -175,7 +180,7 @@ class Segment:
             return True
         probe = self._at(following(position))
         try:
-            probe.ask().take(PATIENCE_SECONDS)
+            probe.ask().take(self._patience)
             return probe.at_end
         finally:
             probe.close()
@@ -261,9 +266,9 @@ class Segment:
             if not probes[-1].take(WAIT_SECONDS) and not self.is_removed(places[-1]):
                 if known != EARLIEST:
                     probes += self._asked([known])
-                    probes[-1].take(PATIENCE_SECONDS)
+                    probes[-1].take(self._patience)
                 else:
-                    probes[0].take(ALONE_SECONDS)
+                    probes[0].take(self._patience)
             for probe in probes:
                 probe.take(0.0)
             return {probe.at: probe for probe in probes[: len(places)]}

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from metadata.common.errors import DataLoss
 from metadata.records.row_ranges import FIRST, NONE, Rows
-from pulsar_protocol.cut import Cut
+from pulsar_protocol.cut import ONCE_PATIENCE_SECONDS, Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position
 from pulsar_protocol.sent_reader import SentLog
 from pulsar_protocol.succession import families
@@ -74,7 +74,7 @@ class BatchReader(DataSourceReader):
             sent.skip_settled()
         found = layout(client, options.topic)
         with recorded_cuts(options.metadata_url) as recorded:
-            places = Places(client, options.topic, recorded)
+            places = Places(client, options.topic, recorded, ONCE_PATIENCE_SECONDS)
             cuts = places.cuts(found.segments.values())
             if isinstance(options.end, At):
                 cuts = places.raised(cuts, options.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,12 +11,14 @@ from typing import Final
 from metadata.common.errors import DataLoss, OffsetOutOfRange
 from pulsar_protocol.channel import ANSWER_SECONDS
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.cut import Cut, Segment
+from pulsar_protocol.cut import PATIENCE_SECONDS, Cut, Segment
 from pulsar_protocol.layout import EARLIEST, Position
 from pulsar_protocol.layout import Segment as LayoutSegment
 from spark_txn_source.pulsar.asking import each
 from spark_txn_source.pulsar.option_table import At, Place
 from spark_txn_source.pulsar.watermarks import RecordedCuts
+
+log = logging.getLogger(__name__)
 
 _NO_FLOORS: Final[Mapping[str, Position]] = {}
 
@@ -23,9 +26,13 @@ _NO_FLOORS: Final[Mapping[str, Position]] = {}
 class Places:
     """Finds positions in the segments of one topic: cuts, and the starts and ends of reads."""
 
-    def __init__(self, client: PulsarClient, topic: str, recorded: RecordedCuts | None = None) -> None:
-        """`recorded`: finds cuts by the records in the metadata store. None: cuts are found by probes."""
-        self._client, self._topic, self._recorded = client, topic, recorded
+    def __init__(
+        self, client: PulsarClient, topic: str, recorded: RecordedCuts | None = None, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """`recorded`: finds cuts by the records in the metadata store. None: cuts are found by probes. `patience`: how long the
+        probes of a cut wait for a slow broker, in seconds.
+        """
+        self._client, self._topic, self._recorded, self._patience = client, topic, recorded, patience
 
     def cuts(self, segments: Iterable[LayoutSegment], floors: Mapping[str, Position] = _NO_FLOORS) -> dict[str, Cut]:
         """Return the cut of each segment, by name. `floors`: earlier cuts, at which the searches begin. `segments` must come from a
@@ -34,7 +41,17 @@ class Places:
         if self._recorded is not None:
             return self._recorded.cuts([*segments], floors, self._segment)
         sealed = {one.name: not one.active for one in segments}
-        return each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
+        cuts = each(sealed, lambda name: self._segment(name).cut(floors.get(name, EARLIEST), sealed=sealed[name]))
+        for name, cut in cuts.items():
+            if self._patience > PATIENCE_SECONDS and cut.position == EARLIEST and not cut.whole:
+                log.warning(
+                    "%s: the broker has shown no entry within %g s. An open transaction is before all entries up to %s, or the "
+                    "broker is slow. The read has no rows of this segment.",
+                    name,
+                    self._patience,
+                    cut.last.text,
+                )
+        return cuts
 
     def starts(self, start: Place | int, cuts: Mapping[str, Cut]) -> dict[str, Position]:
         """Return the last entry before the start of a read in each segment. `start`: a place, or a publish time in ms."""
@@ -124,4 +141,4 @@ class Places:
             )
 
     def _segment(self, name: str) -> Segment:
-        return Segment(self._client, name)
+        return Segment(self._client, name, self._patience)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.client import PulsarClient
-from pulsar_protocol.cut import Cut
+from pulsar_protocol.cut import ONCE_PATIENCE_SECONDS, Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
 from pulsar_protocol.owned_names import has_ack_log
 from pulsar_protocol.rest import admin_url
@@ -130,7 +130,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._places().cuts(self._layout().segments.values())
+        places = Places(self._client(), self._options.topic, self._recorded, ONCE_PATIENCE_SECONDS)
+        self._target = places.cuts(self._layout().segments.values())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch. The end equals the start if there is nothing to read. Raises DataLoss."""
