@@ -31,6 +31,7 @@ HOW = {
     ("sh", "tour"): "test_the_tour_of_the_readme_runs",
     ("python", "python"): "test_the_tour_of_the_readme_runs",
     ("python", "subscriptions"): "test_the_tour_of_the_readme_runs",
+    ("python", "pipeline"): "tests/spark/test_connect.py",
     ("sh", "wheel"): "test_the_cluster_commands_of_the_readme_run",
     ("sh", "pack"): "test_the_cluster_commands_of_the_readme_run",
     ("sh", "cluster"): "test_the_cluster_commands_of_the_readme_run",
