@@ -299,7 +299,7 @@ class Subscription:
 def model(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     worlds: list[World] = []
     for module in (places, sent_reader, whole_cuts):
-        monkeypatch.setattr(module, "Segment", lambda client, name: Segment(worlds[-1], name))
+        monkeypatch.setattr(module, "Segment", lambda client, name, patience=0.0: Segment(worlds[-1], name))
     monkeypatch.setattr(sent_reader, "entries", lambda *given: worlds[-1].entries(*given))
     monkeypatch.setattr(places, "each", lambda names, ask: {name: ask(name) for name in sorted(names)})
     monkeypatch.setattr(stream, "Subscription", lambda client, topic, name, admin_url: Subscription(worlds[-1], name))
