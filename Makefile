@@ -15,6 +15,7 @@ SURFACE_ARGS ?= --steps 20000
 POWER_ARGS ?=
 MUTANTS_ARGS ?=
 FUZZ_ARGS ?=
+VERSIONS_ARGS ?=
 PEERS_ARGS ?=
 
 # The first Python that is 3.11 or newer. `make venv PYTHON=/path/to/python3` selects another one.
@@ -116,6 +117,10 @@ pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven dow
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)
 	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile new-draws $(PYTEST_ARGS)
+
+.PHONY: versions
+versions: venv  ## run most tests with the oldest, then with the newest versions of all dependencies (VERSIONS_ARGS=--help)
+	@$(FILES_IN_MEMORY); $(BIN)/python -m tests.versions $(VERSIONS_ARGS)
 
 .PHONY: fuzz
 fuzz: venv  ## fuzz all parsers of untrusted input, guided by coverage, a minute for each target (FUZZ_ARGS=--help; Linux x86-64)

@@ -14,7 +14,9 @@ from ledgers.errors import SchemaError
 
 
 def one(kind: pa.DataType, values: list[Any], name: str = "a", nullable: bool = True) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=pa.schema([pa.field(name, kind, nullable)]))
+    plain = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    array = plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain
+    return pa.RecordBatch.from_arrays([array], schema=pa.schema([pa.field(name, kind, nullable)]))
 
 
 def target(kind: pa.DataType) -> pa.Schema:

@@ -150,7 +150,7 @@ def test_a_newer_format_is_refused(url: str) -> None:
     [
         (["topcs"], "Did you mean 'topics'?"),
         (["topics", "lst"], "Did you mean 'list'?"),
-        (["topics", "read", "t", "--limit", "0"], "greater than or equal to 1"),
+        (["topics", "read", "t", "--limit", "0"], "--limit"),
         (["topics", "create"], "TOPIC"),
         (["topics", "list", "--jsn"], "--json"),
         (["init"], "URL"),

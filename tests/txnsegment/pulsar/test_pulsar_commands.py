@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from conformance.pulsar_server import PulsarBroker
 from pulsar_protocol.client import PulsarClient, TxnId
@@ -40,7 +39,7 @@ def run(pulsar_broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> Run:
         found = CliRunner().invoke(build(), [*words, "--service-url", pulsar_broker.url])
         assert found.exit_code == code, found.output
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
-        return found  # type: ignore[return-value]
+        return found
 
     return call
 
