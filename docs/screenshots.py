@@ -105,7 +105,7 @@ def shoot(chrome: Any, address: str) -> None:
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     started: list[subprocess.Popen[str]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="txnsegment-", dir="/tmp") as folder:
         url, stop = f"file://{folder}/shop", threading.Event()
         with connect(url) as cluster:
             prepare(cluster)
