@@ -29,7 +29,7 @@ from metadata.rules.acks import done
 from metadata.rules.elapsed import SeenTime
 from metadata.store.contract import View, decide
 from metadata.store.read_only import ReadOnlyStore
-from metadata.topics.topic import of_record
+from metadata.topics.topic import Topic, of_record
 from pulsar_protocol.schemes import is_pulsar
 from txnsegment.doctor import watch
 from txnsegment.findings import Finding
@@ -102,7 +102,10 @@ class Looker:
         undecided = undecided_of(self.client, reading)
         numbers = decide(cluster.store, lambda view: view.keys(paths.LOG.range()))
         length, newest = len(numbers), int(numbers[-1][-20:]) if numbers else 0
-        topics = [_topic(reading, str(t.name), undecided) for t in reading.topics] + broken
+        views: dict[TopicName, list[SegmentView]] = {t.name: [] for t in reading.topics}
+        for view in reading.segments:
+            views[view.topic.name].append(view)
+        topics = [_topic(reading, t, views[t.name], undecided) for t in reading.topics] + broken
         return Seen(
             url=cluster.url,
             ledgers=cluster.storage.uri,
@@ -208,9 +211,10 @@ def _sweeps(view: View) -> SweepsSeen:
     )
 
 
-def _topic(reading: Reading, name: str, undecided: Sequence[tuple[int, str, Iterable[str]]]) -> TopicSeen:
-    views = [s for s in reading.segments if str(s.topic.name) == name]
-    topic = next(t for t in reading.topics if str(t.name) == name)
+def _topic(
+    reading: Reading, topic: Topic, views: Sequence[SegmentView], undecided: Sequence[tuple[int, str, Iterable[str]]]
+) -> TopicSeen:
+    name = str(topic.name)
     cut, found = horizon(name, {s.name: s.sealed_at for s in views}, undecided, reading.end_of_log)
     return TopicSeen(
         name=name,
