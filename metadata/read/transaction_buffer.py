@@ -169,7 +169,7 @@ class TransactionBuffer:
         ]
         cut = listing.end if uncommitted else transitions.cut((e.number for e in undecided), listing.end)
         shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
-        touching = _by_segment(listing, shown)
+        touching = _by_segment(listing)
         segments = [
             self._segment(topic, info, name, mark, listing._replace(entries=touching.get(name, [])), sealed[name], shown)
             for (topic, info, name), mark in zip(names, marks, strict=True)
@@ -305,13 +305,12 @@ class TransactionBuffer:
         return self.heads.get(path)
 
 
-def _by_segment(listing: Listing, shown: set[int]) -> dict[str, list[Entry]]:
-    """Return the visible entries of each segment. So a read of many segments does not go through the whole log for each of them."""
+def _by_segment(listing: Listing) -> dict[str, list[Entry]]:
+    """Return the entries of each segment. So a read of many segments does not go through the whole log for each of them."""
     found: dict[str, list[Entry]] = {}
     for entry in listing.entries:
-        if entry.number in shown:
-            for name in entry.registration.segments:
-                found.setdefault(name, []).append(entry)
+        for name in entry.registration.segments:
+            found.setdefault(name, []).append(entry)
     return found
 
 
