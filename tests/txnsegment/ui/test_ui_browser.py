@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from metadata.log import ending
 from metadata.records import paths
 from metadata.records.names import topic_name
-from metadata.store.contract import ABSENT, decide, look
+from metadata.records.records import State
+from metadata.store.contract import ABSENT, MetadataStore, Record, decide, look
 from tests.support.browser import browser
 from tests.txnsegment.cli.test_cli import undecided
 from tests.txnsegment.look.test_look_reading import make
@@ -49,28 +53,55 @@ def see(tab: Any, selector: str, text: str) -> None:
     tab.locator(selector).filter(has_text=text).first.wait_for(timeout=SOON)
 
 
-def test_a_transaction_opens_commits_and_appears(tab: Any, cluster: Cluster, url: str) -> None:
+def test_a_transaction_opens_commits_and_appears(tab: Any, cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real transaction is held just before the CAS that decides it. The page shows it open, and then committed, with its rows."""
     make(cluster)
-    with page_of(url) as served:
-        tab.goto(f"{served.address}/transactions")
-        see(tab, "main", "No transaction is open.")
-        tab.evaluate("window.mark = 'the page was not loaded again'")
-        undecided(cluster, "0_9999", deadline_in_ms=600_000)
-        see(tab, "#open-transactions", "0_9999")
-        store = cluster.client.cluster.store
-        cluster.transactions.abort("0_9999")
-        see(tab, "#ended-transactions tr:has-text('0_9999')", "ABORTED")
-        see(tab, "main", "No transaction is open.")
+    decide_now, end = threading.Event(), ending.end
+
+    def held(store: MetadataStore, record: Record, decision: State, **more: Any) -> Any:
+        assert decide_now.wait(60)
+        return end(store, record, decision, **more)
+
+    def commit() -> None:
         with cluster.begin(app="loader", version=7) as txn:
             txn.append("t", pa.table({"k": ["a", "b"], "n": [1, 2]}))
             txn.commit()
+
+    monkeypatch.setattr(ending, "end", held)
+    with page_of(url) as served, ThreadPoolExecutor(1) as pool:
+        tab.goto(f"{served.address}/transactions")
+        see(tab, "main", "No transaction is open.")
+        tab.evaluate("window.mark = 'the page was not loaded again'")
+        try:
+            committing = pool.submit(commit)
+            see(tab, "#open-transactions", "loader")
+            (txn,) = cluster.transactions.list("OPEN")
+            see(tab, f"#open-transactions tr:has-text('{txn.id}')", "OPEN")
+            assert tab.locator("#ended-transactions").count() == 0
+        finally:
+            decide_now.set()
+        committing.result(60)
         see(tab, f"#ended-transactions tr:has-text('{txn.id}')", "COMMITTED")
-        see(tab, f"#ended-transactions tr:has-text('{txn.id}')", "loader")
+        see(tab, "main", "No transaction is open.")
         assert tab.evaluate("window.mark") == "the page was not loaded again"
         tab.get_by_role("link", name="Overview").click()
         see(tab, "#committed .value", "1")
         see(tab, "#rows .value", "2")
-        assert store.view().get(paths.CLUSTER) is not None
+        see(tab, "#open .value", "0")
+        assert tab.troubles == []
+
+
+def test_readers_that_wait_are_told_for_which_transaction(tab: Any, cluster: Cluster, url: str) -> None:
+    make(cluster)
+    number = undecided(cluster, "0_9999", deadline_in_ms=600_000)
+    with page_of(url) as served:
+        tab.goto(f"{served.address}/topic?name=topic://public/default/t")
+        see(tab, "p.warn", f"Readers get no row above number {number - 1}")
+        see(tab, "p.warn", "0_9999")
+        cluster.transactions.abort("0_9999")
+        tab.locator("p.warn").wait_for(timeout=SOON, state="detached")
+        tab.goto(f"{served.address}/transactions?state=ABORTED")
+        see(tab, "#ended-transactions tr:has-text('0_9999')", "ABORTED")
         assert tab.troubles == []
 
 
