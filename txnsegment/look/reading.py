@@ -86,7 +86,13 @@ class Looker:
     def __init__(self, opened: Client) -> None:
         self.client = opened
         self._since_ms: int | None = None
+        self._told: dict[str, int] = {}
+        """The transactions within the overlap that earlier looks have returned as ended, with the time of their end."""
         self._reading: Reading | None = None
+
+    def go_on(self, before: Looker) -> None:
+        """Go on where another looker at the same cluster has stopped, so that no ended transaction is returned twice."""
+        self._since_ms, self._told = before._since_ms, before._told
 
     def look(self, asked: Iterable[str] = ()) -> Seen:
         """Return what there is to see now. `asked`: names of topics that are read even if many others come before them. Raises
@@ -96,9 +102,9 @@ class Looker:
         now_ms = decide(cluster.store, lambda view: view.now_ms())
         since_ms = now_ms - FIRST_MS if self._since_ms is None else max(self._since_ms - OVERLAP_MS, now_ms - FIRST_MS)
         found = recent(self.client, since_ms)
+        ended = [t for t in found if not _is_open(t) and t.id not in self._told]
         names, count = decide(cluster.store, lambda view: _names(view, set(asked)))
         reading, broken = self._read(names)
-        self._reading, self._since_ms = reading, now_ms
         undecided = undecided_of(self.client, reading)
         numbers = decide(cluster.store, lambda view: view.keys(paths.LOG.range()))
         length, newest = len(numbers), int(numbers[-1][-20:]) if numbers else 0
@@ -106,6 +112,9 @@ class Looker:
         for view in reading.segments:
             views[view.topic.name].append(view)
         topics = [_topic(reading, t, views[t.name], undecided) for t in reading.topics] + broken
+        self._reading, self._since_ms = reading, now_ms
+        self._told |= {t.id: t.finalized_ms or now_ms for t in ended}
+        self._told = {txn: at_ms for txn, at_ms in self._told.items() if at_ms >= now_ms - OVERLAP_MS}
         return Seen(
             url=cluster.url,
             ledgers=cluster.storage.uri,
@@ -118,7 +127,7 @@ class Looker:
                 for t in islice(self.client.instream.topics.list(), MOST_TOPICS)
             ),
             open=tuple(sorted((t for t in found if _is_open(t)), key=lambda t: (t.created_ms, t.id))),
-            ended=tuple(sorted((t for t in found if not _is_open(t)), key=lambda t: (t.finalized_ms or 0, t.id))),
+            ended=tuple(sorted(ended, key=lambda t: (t.finalized_ms or 0, t.id))),
             sweeps=decide(cluster.store, _sweeps),
             allowance_ms=cluster.settings.deadline_allowance_ms,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from metadata.client.transactions import TransactionDescription
 from txnsegment.look.seen import Seen, Size, age_s, committed
 
 
@@ -29,13 +28,9 @@ class Sample:
     """Rows a second of each topic that got rows."""
 
 
-def sample(before: Seen | None, now: Seen, known: Sequence[TransactionDescription] = ()) -> Sample:
-    """Return what happened between two looks. `before` None: nothing is known of the time before `now`. `known`: ended transactions
-    that earlier looks have found, which are not counted again.
-    """
-    counted = {t.id for t in known}
-    new = [t for t in now.ended if t.id not in counted]
-    times = sorted(age_s(t, now.now_ms) for t in new if committed(t))
+def sample(before: Seen | None, now: Seen) -> Sample:
+    """Return what happened between two looks. `before` None: nothing is known of the time before `now`."""
+    times = sorted(age_s(t, now.now_ms) for t in now.ended if committed(t))
     seconds = 0.0 if before is None else (now.now_ms - before.now_ms) / 1000
     empty = Sample(now.now_ms, None, None, None, None, percentile(times, 50), percentile(times, 99), len(now.open), now.log.length)
     if before is None or seconds <= 0:
@@ -52,7 +47,7 @@ def sample(before: Seen | None, now: Seen, known: Sequence[TransactionDescriptio
         rows=sum(size.rows for size in grown.values()) / seconds,
         bytes=sum(size.bytes for size in grown.values()) / seconds,
         commits=len(times) / seconds,
-        aborts=(len(new) - len(times)) / seconds,
+        aborts=(len(now.ended) - len(times)) / seconds,
         p50_s=empty.p50_s,
         p99_s=empty.p99_s,
         open=empty.open,

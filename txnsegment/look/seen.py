@@ -128,8 +128,8 @@ class Seen:
     """What one look has found.
 
     `now_ms`: the store's time. `topics`: the topics that were looked at, by name; `topic_count` counts all topics. `open`: the OPEN
-    transactions, oldest first. `ended`: transactions that have ended since the look before (or in the last minute), by the time of
-    their end.
+    transactions, oldest first. `ended`: the transactions that have ended since the look before (the first look: in the last
+    minute), by the time of their end. Each is in one look only.
     """
 
     url: str

@@ -106,6 +106,7 @@ class Watcher:
         self._open, self._clock = opened, clock or SystemClock()
         self.board = Board()
         self._looker: Looker | None = None
+        self._former: Looker | None = None
         self._failed = 0
         self._before: Seen | None = None
         self._samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
@@ -152,15 +153,17 @@ class Watcher:
     def _look(self, began: float) -> None:
         if self._looker is None:
             self._looker = self._open()
+            if self._former is not None:
+                self._looker.go_on(self._former)
+                self._former = None
         with self._lock:
             asked = tuple(self._asked)
         seen = self._looker.look(asked)
         board = self.board
-        known = {t.id for t in board.ended}
-        new = [t for t in seen.ended if t.id not in known]
-        self._samples.append(sample(self._before, seen, board.ended))
-        counts = self._before is not None  # the first look finds transactions that ended before the watcher began
-        committed_now = sum(committed(t) for t in new) if counts else 0
+        self._samples.append(sample(self._before, seen))
+        is_first = board.seen is None  # it finds transactions that ended before the watcher began
+        new = () if is_first else seen.ended
+        committed_now = sum(committed(t) for t in new)
         now = self._clock.monotonic()
         if board.trouble is not None:
             log.info("%s answers again", seen.url)
@@ -173,7 +176,7 @@ class Watcher:
             samples=tuple(self._samples),
             ended=tuple(merged(board.ended, seen.ended, KEPT_ENDED)),
             committed=board.committed + committed_now,
-            aborted=board.aborted + (len(new) - committed_now if counts else 0),
+            aborted=board.aborted + len(new) - committed_now,
         )
         self._before, self._failed = seen, 0
 
@@ -195,9 +198,9 @@ class Watcher:
             log.warning("the cluster cannot be looked at: %s %s", message, advice)
         self.board = replace(board, trouble=Trouble(message, advice, since))
         if self._failed >= AGAIN and self._looker is not None:
-            looker, self._looker = self._looker, None
+            self._former, self._looker = self._looker, None
             self._failed = 0
-            looker.close()
+            self._former.close()
 
     # --- the thread -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metadata.common.errors import NotAllowed, OptionError
+from metadata.common.errors import NotAllowed, OptionError, Unavailable
 from metadata.records import paths
 from metadata.store.contract import Record, View
 from tests.txnsegment.cli.test_cli import undecided
@@ -116,16 +116,30 @@ def test_rows_count_the_same_before_and_after_they_are_folded(each: Cluster, loo
     assert after.size == before.size
 
 
-def test_an_ended_transaction_is_found_by_the_next_look_and_not_by_all_later_ones(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "OVERLAP_MS", 0)
+def test_each_ended_transaction_is_in_one_look_only(cluster: Cluster) -> None:
+    make(cluster)
+    first = commit(cluster)
+    looker = Looker(open_to_look(cluster.url))
+    found = [[x.id for x in looker.look().ended]]
+    second = commit(cluster)
+    undecided(cluster, "0_9999", deadline_in_ms=600_000)
+    found += [[x.id for x in looker.look().ended] for _ in range(2)]
+    cluster.transactions.abort("0_9999")
+    found += [[x.id for x in looker.look().ended] for _ in range(2)]
+    assert found == [[first], [second], [], ["0_9999"], []]
+    looker.close()
+
+
+def test_a_look_that_fails_loses_no_ended_transaction(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     make(cluster)
     looker = Looker(open_to_look(cluster.url))
     looker.look()
     txn = commit(cluster)
-    assert txn in {x.id for x in looker.look().ended}
-    assert txn not in {x.id for x in looker.look().ended}
+    with monkeypatch.context() as patched:
+        patched.setattr(type(looker.client.buffer), "read", lambda *_: (_ for _ in ()).throw(Unavailable("gone")))
+        with pytest.raises(Unavailable):
+            looker.look()
+    assert [x.id for x in looker.look().ended] == [txn]
     looker.close()
 
 

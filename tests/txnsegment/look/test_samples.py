@@ -36,11 +36,6 @@ def test_rates_are_those_of_the_time_between_two_looks() -> None:
     assert (found.p50_s, found.p99_s) == (0.01, 0.03)
 
 
-def test_a_transaction_of_an_earlier_look_is_not_counted_again() -> None:
-    found = sample(seen(1000), seen(2000, ended=(txn("a", 10), txn("b", 30))), [txn("a", 10)])
-    assert (found.commits, found.p50_s) == (1, 0.03)
-
-
 def test_without_an_earlier_look_no_rate_is_known() -> None:
     found = sample(None, seen(2000, topic(T, 5), ended=(txn("a", 10),)))
     assert (found.rows, found.commits, found.rows_of, found.p50_s) == (None, None, {}, 0.01)

@@ -73,6 +73,21 @@ def test_commits_and_rows_are_counted_once(cluster: Cluster) -> None:
     watcher.close()
 
 
+def test_more_commits_than_are_kept_are_counted_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_ENDED", 3)
+    make(cluster)
+    clock = ManualClock()
+    watcher = watched(cluster, clock)
+    watcher.tick()
+    for _ in range(3):
+        for _ in range(8):
+            commit(cluster)
+        clock.at += 10
+        watcher.tick()
+    assert (watcher.board.committed, len(watcher.board.ended)) == (24, 3)
+    watcher.close()
+
+
 def test_nothing_is_read_before_it_is_due(cluster: Cluster) -> None:
     clock = ManualClock()
     watcher = watched(cluster, clock)
@@ -103,27 +118,37 @@ def test_an_error_is_shown_with_its_advice_until_the_cluster_answers_again(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, opened = ManualClock(), list[str]()
-    errors: list[Exception] = [Unavailable("No server answers.", advice="Start one.")] * 4
+    errors: list[Exception] = []
 
     def opens() -> Looker:
         opened.append("again")
         return failing(Looker(open_to_look(cluster.url)), errors)
 
+    make(cluster)
     watcher = Watcher(opens, clock=clock)
+    watcher.tick()
+    commit(cluster)
+    clock.at += LOOK_EVERY
+    watcher.tick()
+    assert (watcher.board.trouble, watcher.board.committed) == (None, 1)
+    clock.at = 10.0
+    errors += [Unavailable("No server answers.", advice="Start one.")] * 4
     with caplog.at_level(logging.WARNING, "txnsegment.look"):
         for _ in range(4):
             watcher.tick()
             trouble = watcher.board.trouble
             assert trouble is not None
-            assert (trouble.message, trouble.advice, trouble.since_s) == ("No server answers.", "Start one.", 0.0)
+            assert (trouble.message, trouble.advice, trouble.since_s) == ("No server answers.", "Start one.", 10.0)
             assert b"txnsegment_cluster_up 0.0" in exposition(lambda: watcher.board, clock.monotonic)
             clock.at += LOOK_EVERY
     assert len(caplog.records) == 1  # one line for one trouble
+    commit(cluster)
     watcher.tick()
     assert watcher.board.trouble is None
     assert watcher.board.seen is not None
     assert len(opened) == 2  # it was opened again after three failures
     assert watcher.board.samples[-1].rows is None
+    assert watcher.board.committed == 2  # also the commit meanwhile, and no earlier one again
     watcher.close()
 
 
