@@ -135,7 +135,7 @@ def charts(samples: Sequence[Sample]) -> list[Markup]:
     return [
         _chart(samples, "Rows a second", (("", lambda s: s.rows),), number),
         _chart(samples, "Commits a second", (("", lambda s: s.commits),), number),
-        _chart(samples, "Open to committed", (("half", lambda s: s.p50_s), ("99 of 100", lambda s: s.p99_s)), duration),
+        _chart(samples, "Commit latency", (("half", lambda s: s.p50_s), ("99 of 100", lambda s: s.p99_s)), duration),
         _chart(samples, "Length of the log", (("", lambda s: float(s.log_length)),), number),
         _chart(samples, "Bytes a second", (("", lambda s: s.bytes),), lambda value: size(round(value))),
     ]
