@@ -54,7 +54,7 @@ def ui(
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kazoo").setLevel(logging.ERROR)  # it warns each second of a server that is gone; the watcher says it once
     watcher = _watcher(given_url(context, service_url))
-    with stop_signals() as stop, served(watcher, gate, host, port) as bound:
+    with stop_signals() as stop, served(watcher, gate, host, port, stop.set) as bound:
         watcher.start()
         try:
             named = f"[{host}]" if ":" in host else host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -19,9 +19,9 @@ PATIENCE_S = 3
 
 
 @contextmanager
-def served(watcher: Watcher, gate: Gate, host: str, port: int) -> Iterator[int]:
-    """Serve the page in a thread of its own, and yield the port (`port` 0 takes a free one). Raises ConfigurationError if the port
-    cannot be used.
+def served(watcher: Watcher, gate: Gate, host: str, port: int, ended: Callable[[], object]) -> Iterator[int]:
+    """Serve the page in a thread of its own, and yield the port (`port` 0 takes a free one). `ended`: is called when the server has
+    ended, also by a failure. Raises ConfigurationError if the port cannot be used. Raises the error that ended the server.
     """
     listening = _bound(host, port)
     config = uvicorn.Config(
@@ -36,8 +36,18 @@ def served(watcher: Watcher, gate: Gate, host: str, port: int) -> Iterator[int]:
         timeout_graceful_shutdown=PATIENCE_S,
     )
     server = uvicorn.Server(config)
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run(sockets=[listening])
+        except BaseException as error:  # uvicorn also raises SystemExit
+            failed.append(error)
+        finally:
+            ended()
+
     # uvicorn takes over signals only in the main thread; the command handles them
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="txnsegment-ui", daemon=True)
+    thread = threading.Thread(target=run, name="txnsegment-ui", daemon=True)
     thread.start()
     try:
         yield int(listening.getsockname()[1])
@@ -45,6 +55,10 @@ def served(watcher: Watcher, gate: Gate, host: str, port: int) -> Iterator[int]:
         server.should_exit = True
         thread.join(2 * PATIENCE_S)
         listening.close()
+    for error in failed:
+        raise ConfigurationError(
+            f"The web server has ended: {type(error).__name__}: {error}.", advice="Its log says more. Start the page again."
+        ) from error
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -181,6 +181,20 @@ def test_without_its_packages_the_command_says_what_to_install(url: str) -> None
     assert "pip install 'txnsegment[ui]'" in ran.stderr
 
 
+def test_a_server_that_ends_by_itself_ends_the_command_with_its_error(url: str) -> None:
+    connect(url).close()
+    code = (
+        "import uvicorn; from txnsegment.cli.main import main\n"
+        "def fails(*_, **__): raise OSError('no more descriptors')\n"
+        "uvicorn.Server.run = fails; main()"
+    )
+    words = [sys.executable, "-c", code, "ui", "--port", "0", "--service-url", url]
+    ran = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert "The web server has ended: OSError: no more descriptors." in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_page_and_leaves_nothing(url: str, number: signal.Signals) -> None:
     connect(url).close()
