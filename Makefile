@@ -61,6 +61,18 @@ for program in mvn javac; do \
 done
 endef
 
+# `make browser` drives a real Chromium. The same search as tests/support/browser.py.
+define CHECK_CHROMIUM
+found=""; \
+for candidate in "$${CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do \
+  if [ -n "$$candidate" ] && command -v "$$candidate" >/dev/null; then found="$$candidate"; break; fi; \
+done; \
+if [ -z "$$found" ]; then \
+  echo "make $@ needs Chromium, and there is none on PATH." >&2; \
+  echo "Install it (Debian, Ubuntu: apt install chromium), or name it: make $@ CHROMIUM=/path/to/chromium" >&2; exit 1; \
+fi
+endef
+
 # Tests make thousands of clusters and flush each of their files. In a file system in memory, if it has room, they take a third of the
 # time. TMPDIR selects another place.
 define FILES_IN_MEMORY
@@ -104,9 +116,22 @@ check: venv lint  ## lint, then the tests that need no other process (90 seconds
 
 # Three processes on two cores: about a quarter of the time each test process waits for a server, a driver or a process it started.
 .PHONY: test
-test: venv lint  ## lint, then all tests but those of make pulsar
-	@$(FILES_IN_MEMORY); echo "The tests that need a real Pulsar broker are left out; make pulsar runs them."; set -x; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pulsar" $(PYTEST_ARGS)
+test: venv lint  ## lint, then all tests but those of make pulsar and make browser
+	@$(FILES_IN_MEMORY); echo "Left out: the tests that need a real Pulsar broker (make pulsar) or Chromium (make browser)."; set -x; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pulsar and not browser" $(PYTEST_ARGS)
+
+# Playwright is installed by these targets alone. It drives the browser of the machine and downloads none.
+INSTALL_PLAYWRIGHT := $(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+
+.PHONY: browser
+browser: venv  ## test the web page of txnsegment ui in a real headless Chromium (docs/ui.md)
+	@$(CHECK_CHROMIUM); export CHROMIUM="$$found"; $(INSTALL_PLAYWRIGHT); $(FILES_IN_MEMORY); set -x; \
+	$(BIN)/python -m pytest -m browser tests/txnsegment/ui $(PYTEST_ARGS)
+
+.PHONY: screenshots
+screenshots: venv  ## take the screenshots of docs/ui.md again, of a live cluster in a real Chromium
+	@$(CHECK_CHROMIUM); export CHROMIUM="$$found"; $(INSTALL_PLAYWRIGHT); \
+	$(BIN)/python docs/screenshots.py
 
 .PHONY: pulsar
 pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)

@@ -60,6 +60,19 @@ def examine(service_url: str | None) -> Iterator[Finding]:
         cluster.close()
 
 
+def watch(cluster: Cluster) -> list[Finding]:
+    """Run the checks of a cluster that write nothing and read little, for programs that repeat them. `examine` also writes to the
+    storage, and reads every record.
+    """
+    checks = (("store", _store), ("storage", _root), ("clock", _clock), ("transactions", _transactions), ("log", _log))
+    return [tried(name, partial(check, name, cluster)) for name, check in checks]
+
+
+def _root(name: str, cluster: Cluster) -> Finding:
+    cluster.check_root()
+    return Finding(name, Health.OK, f"{cluster.storage.uri} can be read, and belongs to this cluster")
+
+
 def _java() -> Finding:
     return Finding("java", Health.OK, f"{find_java()}, 17 or newer")
 

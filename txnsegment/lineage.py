@@ -27,7 +27,7 @@ def tree(topic: TopicDescription) -> Tree:
         known = [parent for parent in segment.parents if parent in nodes]
         above = nodes[known[0]] if known else root
         others = f", also of {', '.join(map(str, known[1:]))}" if len(known) > 1 else ""
-        nodes[segment.id] = above.add(f"{_short(segment)} {segment.state.value}{others}")
+        nodes[segment.id] = above.add(Text(shown(f"{_short(segment)} {segment.state.value}{others}")))
     return root
 
 
@@ -42,7 +42,7 @@ def svg(topic: TopicDescription) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12" '
         f'role="img" aria-label={quoteattr(title)}>',
-        f'<text x="{_MARGIN}" y="{_MARGIN + 4}" font-size="14">{escape(title)}</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN + 4}" font-size="14" fill="currentColor">{escape(title)}</text>',
     ]
     for segment in topic.segments:
         for parent in segment.parents:
@@ -72,9 +72,9 @@ def _box(segment: SegmentDescription, top: int) -> str:
     left, width = _x(segment.start), _x(segment.end + 1) - _x(segment.start)
     label = f"{segment.id}" if width < 130 else _short(segment)
     return (
-        f"<g><title>{escape(f'{segment.name} {segment.state.value}')}</title>"
+        f"<g><title>{escape(shown(f'{segment.name} {segment.state.value}'))}</title>"
         f'<rect x="{left + 1:.1f}" y="{top}" width="{max(width - 2, 1):.1f}" height="{_BOX}" rx="4" fill="{fill}" stroke="{line}"/>'
-        f'<text x="{_middle(segment):.1f}" y="{top + _BOX / 2 + 4:.1f}" text-anchor="middle">{escape(label)}</text></g>'
+        f'<text x="{_middle(segment):.1f}" y="{top + _BOX / 2 + 4:.1f}" text-anchor="middle">{escape(shown(label))}</text></g>'
     )
 
 

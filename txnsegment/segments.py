@@ -57,11 +57,11 @@ def report(client: Client, topic: str) -> TopicReport:
     """Report a topic. Reads the topic's index snapshots and counts every committed ledger. Raises TopicNotFound."""
     name = str(Providers(client).resolve(topic))
     reading = log_of(client, name).now()
-    undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else _undecided(client, reading)
+    undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else undecided_of(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 
 
-def _undecided(client: Client, reading: Reading) -> list[Undecided]:
+def undecided_of(client: Client, reading: Reading) -> list[Undecided]:
     """Return the registrations that the reading found undecided. A registration that has left the log since the reading is omitted,
     because it is decided and folded.
     """

@@ -19,7 +19,7 @@ from metadata.common.errors import OptionError, SchemaError
 from metadata.common.options import one_of
 from metadata.records.names import PersistentName, TopicName, any_topic_name, persistent_name
 from metadata.records.persistent_records import Model, PersistentLayout
-from metadata.records.records import SegmentState
+from metadata.records.records import SegmentInfo, SegmentState
 from metadata.topics.policies import namespace_of
 from metadata.topics.routing import check_key
 from metadata.topics.schemas import SchemaVersion
@@ -299,27 +299,27 @@ class ClusterTopics:
                 sealed=bool(layout.sealing),
                 migrated_to=layout.migrated_to,
             )
-        infos = topic.layout.kept()
         return TopicDescription(
             name=str(topic.name),
             key=topic.layout.key,
             schema=self._client.topics.schema(topic),
             epoch=topic.layout.epoch,
-            segments=tuple(
-                SegmentDescription(
-                    name=topic.segment(info),
-                    id=info.segment_id,
-                    start=info.hash_range.start,
-                    end=info.hash_range.end,
-                    state=info.state,
-                    parents=info.parent_ids,
-                    children=info.child_ids,
-                    created_ms=info.created_at_ms,
-                    sealed_ms=info.sealed_at_ms if info.state is SegmentState.SEALED else None,
-                )
-                for info in infos
-            ),
+            segments=tuple(segment_of(topic, info) for info in topic.layout.kept()),
         )
+
+
+def segment_of(topic: Topic, info: SegmentInfo) -> SegmentDescription:
+    return SegmentDescription(
+        name=topic.segment(info),
+        id=info.segment_id,
+        start=info.hash_range.start,
+        end=info.hash_range.end,
+        state=info.state,
+        parents=info.parent_ids,
+        children=info.child_ids,
+        created_ms=info.created_at_ms,
+        sealed_ms=info.sealed_at_ms if info.state is SegmentState.SEALED else None,
+    )
 
 
 def _schema(version: SchemaVersion) -> SchemaDescription:

@@ -77,6 +77,22 @@ def of_all(client: Client) -> tuple[TransactionsProvider, ...]:
     return _Headed(client), _Logged(client)
 
 
+def recent(client: Client, since_ms: int) -> list[TransactionDescription]:
+    """Return the transactions of both models that are not final, and those that became final at or after a time (ms) by the store's
+    clock. Reads no earlier transaction of `topic://`.
+    """
+
+    def body(view: View) -> list[Record]:
+        ended = (s for s in State if s is not State.OPEN)
+        return _of_state(view, State.OPEN) + [record for state in ended for record in _of_state(view, state, since_ms)]
+
+    found = [_described(record) for record in decide(client.cluster.store, body)]
+    log = client.instream.coordinator.log
+    live = {txn.least for txn in log.live()}
+    marker_based = [txn for txn in log.txns() if txn.least in live or (txn.ended_ms or 0) >= since_ms]
+    return [*found, *(_of_log(log.most, txn) for txn in marker_based)]
+
+
 def overdue(cluster: Cluster) -> tuple[int, list[str]]:
     """Return how many transactions of both models are OPEN, and the ids of those past their deadline plus the allowance."""
     view = cluster.store.view()
@@ -141,10 +157,10 @@ def _not_found(txn_id: str) -> TransactionNotFound:
     )
 
 
-def _of_state(view: View, state: State) -> list[Record]:
+def _of_state(view: View, state: State, since_ms: int = 0) -> list[Record]:
     if state is State.OPEN:
         return view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), _LAST)
-    return view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{_LAST}")
+    return view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(since_ms)}", f"{state}:{_LAST}")
 
 
 def _of_log(most: int, txn: Txn) -> TransactionDescription:

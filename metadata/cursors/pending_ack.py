@@ -197,7 +197,7 @@ class PendingAcks:
         for txn, record in zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True):
             header = None if record is None else Header.of(record)
             found[txn] = None if header is None else header.state
-            if record is None or header is None:
+            if record is None or header is None or self.cluster.store.read_only:
                 continue
             if transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
                 ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
@@ -96,14 +96,19 @@ def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag
     """Return the lag in one segment. `done`: the acknowledged rows. The call reads only the part of the index snapshot above the
     mark-delete position.
     """
+    return lag_of(pending(segment, done, 0, through), reading.now_ms)
+
+
+def lag_of(ledgers: Iterable[tuple[Ledger, list[Left] | None]], now_ms: int) -> Lag:
+    """Return the lag of ledgers with their unacknowledged rows, as `pending` yields them."""
     count = size = 0
     since: int | None = None
-    for ledger, left in pending(segment, done, 0, through):
+    for ledger, left in ledgers:
         some = ledger.rows if left is None else sum(one.stop - one.first for one in left)
         count += some
         size += ledger.bytes * some // max(1, ledger.rows)
         since = ledger.publish_ms if since is None else since
-    return Lag(count, size, 0.0 if since is None else max(0, reading.now_ms - since) / 1000)
+    return Lag(count, size, 0.0 if since is None else max(0, now_ms - since) / 1000)
 
 
 def total(lags: Mapping[str, Lag]) -> Lag:

@@ -24,7 +24,7 @@ from metadata.read.segment_view import SegmentView, StoredSegment
 from metadata.read.snapshot_heads import SnapshotHeads
 from metadata.records import paths
 from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
-from metadata.records.records import Header, Layout, Registration, SegmentInfo, State, Watermark
+from metadata.records.records import Header, Layout, Registration, SegmentInfo, SegmentState, State, Watermark
 from metadata.rules import transitions
 from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.rules.transitions import Gone, Verdict
@@ -114,7 +114,7 @@ class TransactionBuffer:
             if header is None:
                 gone.append(entry)
                 continue
-            if transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+            if not self.cluster.store.read_only and self._is_expired(view, header):
                 self._abort_expired(view, entry.registration.txn or "")
                 raise _LookAgain
             found[entry.number] = transitions.resolve(entry.number, entry.registration, header)
@@ -128,13 +128,15 @@ class TransactionBuffer:
                 found[entry.number] = transitions.resolve(entry.number, registration, Gone.GONE, reread=True)
         return found
 
+    def _is_expired(self, view: View, header: Header) -> bool:
+        return transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms)
+
     def _abort_expired(self, view: View, txn_id: str) -> None:
         """Abort a transaction that is past its deadline. Several processes may try: a CAS changes the header only once (8.10)."""
         record = view.get(paths.header(txn_id))
         if record is None:
             return
-        header = Header.of(record)
-        if not transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+        if not self._is_expired(view, Header.of(record)):
             return
         ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # the caller reads again
 
@@ -150,6 +152,8 @@ class TransactionBuffer:
         listing = self.log.list(view, again=self.still_open)
         verdicts = self.verdicts(view, listing)
         topics, names = self._topics(view, selection)
+        if self.cluster.store.read_only:  # the rows of an unfinished migration are not in the cluster's log yet
+            names = [n for n in names if n[1].legacy_topic_name is None or n[1].state is SegmentState.SEALED]
         marks = view.get_many([paths.watermark(s) for _, _, s in names])
         seals = listing.seals()
         sealed = {name: transitions.sealed_at(info.segment_id, name, topic.layout, seals) for topic, info, name in names}
@@ -165,8 +169,9 @@ class TransactionBuffer:
         ]
         cut = listing.end if uncommitted else transitions.cut((e.number for e in undecided), listing.end)
         shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
+        touching = _by_segment(listing)
         segments = [
-            self._segment(topic, info, name, mark, listing, sealed[name], shown)
+            self._segment(topic, info, name, mark, listing._replace(entries=touching.get(name, [])), sealed[name], shown)
             for (topic, info, name), mark in zip(names, marks, strict=True)
         ]
         return Reading(
@@ -298,6 +303,15 @@ class TransactionBuffer:
     def head(self, path: str) -> SnapshotHead:
         """Return the head of an index snapshot. Raises CorruptSnapshot, StorageError."""
         return self.heads.get(path)
+
+
+def _by_segment(listing: Listing) -> dict[str, list[Entry]]:
+    """Return the entries of each segment. So a read of many segments does not go through the whole log for each of them."""
+    found: dict[str, list[Entry]] = {}
+    for entry in listing.entries:
+        for name in entry.registration.segments:
+            found.setdefault(name, []).append(entry)
+    return found
 
 
 def _present(name: TopicName, record: Record | None) -> Topic:

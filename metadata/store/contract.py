@@ -128,6 +128,9 @@ class Watch(ABC):
 class MetadataStore(ABC):
     """A place that keeps records. Safe for use by several threads of a process, which must not share it across a fork."""
 
+    read_only: bool = False
+    """Whether all writes are refused. Readers of such a store leave transactions past their deadline to other processes."""
+
     @abstractmethod
     def view(self) -> View:
         """Return a new view in the current session. Its reads see everything that was acknowledged before this call."""

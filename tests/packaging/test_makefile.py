@@ -107,6 +107,22 @@ def test_make_pulsar_without_maven_names_the_next_step(bare: Path, tmp_path: Pat
     assert "apt install maven openjdk-17-jdk-headless" in ran.stderr
 
 
+@pytest.mark.parametrize("target", ["browser", "screenshots"])
+def test_make_browser_without_chromium_names_the_next_step(target: str, bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "installed").touch()
+    ran = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), target, f"VENV={tmp_path / 'venv'}"],
+        env={"PATH": str(bare)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert f"make {target} needs Chromium, and there is none on PATH." in ran.stderr
+    assert "apt install chromium" in ran.stderr
+
+
 PROCESSES = {"subprocess", "multiprocessing", "ProcessPoolExecutor", "fork", "posix_spawn", "find_java"}
 SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "PulsarBroker", "SparkSession"}
 

@@ -37,6 +37,13 @@ def test_the_wheel_contains_every_module_of_the_packages(wheel: Path, source: Pa
     here = {str(path.relative_to(source)) for package in PACKAGES for path in (source / package).rglob("*.py")}
     assert here <= set(names), "a module is missing"
     assert "conformance/pulsar/pom.xml" in names, "without it, Maven cannot download a Pulsar broker"
+    pages = {
+        str(path.relative_to(source))
+        for path in (source / "txnsegment" / "ui").rglob("*.*")
+        if path.suffix in (".html", ".css", ".js", ".svg")
+    }
+    assert len(pages) > 8
+    assert pages <= set(names), "without its templates and style, txnsegment ui shows no page"
     assert {f"{package}/py.typed" for package in PACKAGES} <= set(names), "without py.typed, a type checker treats our types as Any"
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 

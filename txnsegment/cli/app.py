@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from metadata.common.errors import TxnSegmentError
-from txnsegment.cli import backups, operations, segments, storage, subscriptions, topics, txns
+from txnsegment.cli import backups, look, operations, segments, storage, subscriptions, topics, txns
 from txnsegment.cli.shown import ServiceUrl, say, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
@@ -57,6 +57,8 @@ def build() -> typer.Typer:
     app.command()(operations.verify)
     app.command()(storage.compact)
     app.command()(operations.doctor)
+    app.command()(look.ui)
+    app.command()(look.top)
     app.command()(backups.backup)
     app.command()(backups.restore)
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name):

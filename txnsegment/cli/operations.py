@@ -150,7 +150,7 @@ def sweep(
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     metrics = nullcontext(None) if metrics_port is None else metrics_served(metrics_host, metrics_port)
-    with opened(context, service_url) as cluster, _signals() as stop, metrics as port:
+    with opened(context, service_url) as cluster, stop_signals() as stop, metrics as port:
         if port is not None:
             say(f"Metrics: http://{metrics_host}:{port}/metrics")
         sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json), lags=metrics_port is not None)
@@ -169,7 +169,7 @@ def duration(name: str, text: str) -> float:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
+def stop_signals() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and SIGINT set. So the current pass finishes, and the store is closed properly."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}

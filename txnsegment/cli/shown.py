@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import logging
 import sys
@@ -19,6 +18,8 @@ from rich.text import Text
 from ledgers import plain_text
 from metadata.common.errors import OptionError, TxnSegmentError
 from pulsar_protocol.schemes import is_pulsar
+from txnsegment.formats import moment as moment
+from txnsegment.formats import size as size
 
 if TYPE_CHECKING:
     from txnsegment.cluster import Cluster
@@ -145,26 +146,3 @@ def show_facts(facts: Iterable[tuple[str, object]]) -> None:
     width = max(len(name) for name, _ in known)
     for name, value in known:
         say(f"{name:<{width}}  {plain_text.shown(str(value))}")
-
-
-_END_MS = 253_402_300_800_000
-"""The end of the year 9999, in ms since 1970."""
-
-
-def moment(ms: int | None) -> str | None:
-    """Return ms since 1970 as UTC text."""
-    if ms is None:
-        return None
-    if not 0 <= ms < _END_MS:
-        return f"{ms} ms, which is no date"
-    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as text, such as `1.5 MB` (units of 1000)."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"

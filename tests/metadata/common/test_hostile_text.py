@@ -108,7 +108,7 @@ def made_by_an_earlier_version(url: str) -> None:
     store.close()
 
 
-def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: str) -> None:
+def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: str, tmp_path: Path) -> None:
     made_by_an_earlier_version(url)
 
     def run(*arguments: str) -> str:
@@ -122,6 +122,8 @@ def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: 
     assert r"\x1b" in run("segments", "show", OLD)
     run("topics", "split", OLD, "--segment", "0")
     assert r"\x1b" in run("topics", "describe", OLD)  # the topic has been split, so the output has the segment tree, too
+    run("topics", "describe", OLD, "--svg", str(tmp_path / "topic.svg"))
+    assert not HARMFUL.search((tmp_path / "topic.svg").read_text(encoding="utf-8").replace("\n", ""))
     (found,) = [topic for topic in json.loads(run("topics", "list", "--json")) if topic["name"] != "topic://public/default/t"]
     assert found["name"] == f"topic://public/default/{OLD}"
     run("topics", "delete", OLD)

@@ -148,7 +148,7 @@ def test_a_newer_format_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["topcs"], "Did you mean 'topics'?"),
+        (["topcs"], "'topics', 'top'?"),
         (["topics", "lst"], "Did you mean 'list'?"),
         (["topics", "read", "t", "--limit", "0"], "--limit"),
         (["topics", "create"], "TOPIC"),
