@@ -27,7 +27,7 @@ from txnsegment.rows import Rows, committed_rows
 from txnsegment.scaling import ClusterScaling
 from txnsegment.segments import TopicReport, report
 from txnsegment.subscriptions import ClusterSubscriptions, Where
-from txnsegment.topics import ClusterTopics, scalable
+from txnsegment.topics import ClusterTopics, scalable, to_be_created
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
 from txnsegment.verify import Verified, verify
@@ -170,12 +170,16 @@ class Cluster:
         self,
         topic: str,
         *,
+        key: str | None = None,
+        segments: int | None = None,
+        auto_create: bool = True,
         value_format: str = "columns",
         schema_version: int | None = None,
         plain: bool = False,
         max_waiting: int = 1_000_000,
     ) -> Producer:
-        """Return a producer of rows for one topic, which commits them transaction by transaction.
+        """Return a producer of rows for one topic, which commits them transaction by transaction. If the topic does not exist, the
+        first rows create it, with their columns. `key`, `segments`, `auto_create`: see `Transaction.append`.
 
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
@@ -187,12 +191,19 @@ class Cluster:
         from txnsegment.producer import Producer
         from txnsegment.values import written_values
 
-        name = self.topics.describe(topic).name
+        new = None if value_format == "avro" or not auto_create else to_be_created(self.client, topic)
+        name = self.topics.describe(topic).name if new is None else str(new)
         if plain and not is_persistent(name):
             raise OptionError(f"{name} takes rows in transactions alone.", advice="Leave plain out: a flush is a transaction.")
         begin = (lambda: PlainSend(self.client)) if plain else self.begin
         return Producer(
-            begin, name, written_values(self.client, name, value_format, schema_version), plain=plain, max_waiting=max_waiting
+            begin,
+            name,
+            written_values(self.client, name, value_format, schema_version),
+            plain=plain,
+            max_waiting=max_waiting,
+            options={"key": key, "segments": segments},
+            new=new is not None,
         )
 
     def snapshot(self, topic: str | Sequence[str] | None = None, **options: object) -> str:
