@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ from txnsegment.descriptions import PersistentDescription as PersistentDescripti
 from txnsegment.descriptions import SchemaDescription as SchemaDescription
 from txnsegment.descriptions import SegmentDescription as SegmentDescription
 from txnsegment.descriptions import TopicDescription as TopicDescription
+from txnsegment.reading import Place, follow, options_of, read
 from txnsegment.schemas import from_arrow
 
 Schema: TypeAlias = "StructType | pa.Schema | str"
@@ -87,6 +88,54 @@ class ClusterTopics:
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.check_there(parsed)
         return self._described(self._client.topics.get(parsed))
+
+    def read(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "earliest",
+        end: Place = "latest",
+        metadata: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Return the committed rows of a topic as a stream of Arrow batches, which pandas, Polars and DuckDB take. No subscription
+        is needed. The call plans the read, and the rows are read from their files as they are taken.
+
+            cluster.topics.read("orders").read_pandas()
+            polars.DataFrame(cluster.topics.read("orders", columns=["customer", "amount"]))
+
+        `name`: a topic, one `segment://..`, or a list of them, whose rows are read as a union. The rows are in the order of the
+        log. A `persistent://` topic has its own order. `columns`: the columns to read; default: all. `start`, `end`: the rows after
+        and up to a place: `earliest`, `latest` (now), a log number, a datetime with a time zone, or the JSON text of an offset,
+        such as a result of `cluster.snapshot`. `metadata`: whether to add the columns `__topic`, `__segment`, `__messageId`,
+        `__publishTime` and `__txnId`.
+
+        Raises the errors of a batch read of Spark: TopicNotFound, SchemaError (no such column, or the topic has no schema yet),
+        OptionError, OffsetOutOfRange, DataLoss (rows after `start` are gone). The stream raises CorruptPart, StorageError.
+        """
+        return read(self._client, options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata))
+
+    def columns_now(self, name: str) -> StructType | None:
+        """Return the columns of a topic; None if it does not exist, or has no schema yet. Raises OptionError for a bad name."""
+        topic = self._client.topics.find(current_topic(self._client, name))
+        return None if topic is None else self._client.topics.schema(topic)
+
+    def follow(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "latest",
+        metadata: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the committed rows of a topic after `start`, and wait for more without end. No subscription is needed, and nothing
+        remembers what was read. A commit wakes the caller that waits.
+
+        The arguments are those of `read`. Rows of a key are in order. When the topic gets a new column, later batches have it; with
+        `columns` a change of their types is a SchemaChanged. Raises the errors of `read`, and DataLoss for rows that are deleted or
+        trimmed before they are read.
+        """
+        return follow(self._client, options_of(self._client.cluster.url, name, columns, start, metadata=metadata))
 
     def delete(self, name: str) -> None:
         """Delete a topic and all of its rows. This cannot be undone.

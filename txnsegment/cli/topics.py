@@ -1,9 +1,8 @@
-"""`txnsegment topics`: create, list, describe, split, merge, migrate, delete, read; schemas, properties, policies."""
+"""`txnsegment topics`: create, list, describe, split, merge, migrate, delete, read, write; schemas, properties, policies."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.schemes import is_pulsar
+from txnsegment.cli import rows
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import (
@@ -31,7 +31,7 @@ from txnsegment.cli.shown import (
 if TYPE_CHECKING:
     from txnsegment.topics import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete, read and write topics; their schemas.")
 
 app.command()(schema)
 
@@ -216,24 +216,8 @@ def model(
     say(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
 
 
-@app.command()
-def read(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, or one segment://...")],
-    limit: Annotated[int, typer.Option(min=1, help="The largest number of rows to show.")] = 20,
-    message_ids: Annotated[bool, typer.Option("--message-ids", help="Add __messageId, ledger:entry:index.")] = False,
-    json: AsJson = False,
-    service_url: ServiceUrl = None,
-) -> None:
-    """Show the first committed rows, in the order of their transactions; with --json one JSON object on each line."""
-    with opened(context, service_url) as cluster:
-        found = cluster.rows(name, limit, message_ids=message_ids)
-        if json:
-            for row in found.rows:
-                show_json(row)
-            return
-        rows = [[row[column] for column in found.columns] for row in islice(found.rows, limit)]
-        show_table(found.columns, rows, empty=f"{name} has no committed rows.")
+app.command()(rows.read)
+app.command()(rows.write)
 
 
 @app.command()
