@@ -16,6 +16,7 @@ from metadata.client.passes import sweep_pass
 from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.common.failures import complain
+from metadata.common.html import columns, table
 from metadata.common.service import VARIABLE
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.sweeper import SweepReport
@@ -90,6 +91,11 @@ class Cluster:
     @property
     def settings(self) -> Settings:
         return self.client.cluster.settings
+
+    def _repr_html_(self) -> str:
+        """The cluster and its topics, for notebooks."""
+        rows = [(topic.name, len(topic.segments), topic.key, columns(topic.schema)) for topic in self.topics.list()]
+        return table((), [("cluster", self.url), ("ledgers", self.ledgers)]) + table(("topic", "segments", "key", "columns"), rows)
 
     def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
         """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. Programs read with

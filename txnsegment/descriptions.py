@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
 
+from metadata.common.html import Shown
 from metadata.records.records import SegmentState
 
 
 @dataclass(frozen=True)
-class SegmentDescription:
+class SegmentDescription(Shown):
     """One segment of a topic.
 
     `start`, `end`: its hash range, both inclusive. `state`: `ACTIVE` or `SEALED`. `parents`: the ids of the segments that were
@@ -31,7 +32,7 @@ class SegmentDescription:
 
 
 @dataclass(frozen=True)
-class TopicDescription:
+class TopicDescription(Shown):
     """The current state of a topic.
 
     `key`: the column that routes rows; None: no key yet. `schema`: None if nothing was written yet and no schema was given.
@@ -60,7 +61,7 @@ class PersistentDescription(TopicDescription):
 
 
 @dataclass(frozen=True)
-class SchemaDescription:
+class SchemaDescription(Shown):
     """One version of a topic's schema.
 
     `columns`: the columns of the topic at this version. Later versions may add columns or widen types. `avro`: the Avro schema as

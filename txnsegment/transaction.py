@@ -22,6 +22,7 @@ from ledgers.schema import evolve
 from metadata.client.client import Client
 from metadata.client.providers import CoordinatorProvider, Providers
 from metadata.common.errors import OptionError, OutcomeUnknown, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.common.html import table
 from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName
 from metadata.rules.acks import Ack, merged
@@ -353,6 +354,14 @@ class Transaction:
                 f"One cannot {verb} transaction {self._id}: a commit of it was tried, and it is not known whether it succeeded.",
                 advice="Call commit() again to find out; it commits the rows of that commit. Begin a new transaction for more.",
             )
+
+    def _repr_html_(self) -> str:
+        """The state and the rows of the transaction, for notebooks."""
+        ended = "committed" if self.counts else "skipped" if self._committed is not None else "aborted" if self._aborted else None
+        state = ended or ("a commit was tried, and its outcome is unknown" if self._unknown else "not committed")
+        facts = [("transaction", self.id), ("state", state), ("application", self._app), ("version", self._version)]
+        rows = [(str(staged.topic), sum(part.rows for _, part in staged.parts)) for staged in self._staged]
+        return table((), facts) + (table(("topic", "rows"), rows) if rows else "")
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, cast
 import pyarrow as pa
 
 from metadata.common.errors import OptionError
+from metadata.common.html import columns, table
 from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
@@ -90,6 +91,11 @@ class PulsarCluster:
     @property
     def url(self) -> str:
         return self.client.url
+
+    def _repr_html_(self) -> str:
+        """The cluster and the topics of `public/default`, for notebooks."""
+        rows = [(topic.name, len(topic.segments), columns(topic.schema)) for topic in self.topics.list()]
+        return table((), [("cluster", self.url)]) + table(("topic", "segments", "columns"), rows)
 
     def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
         """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. `message_ids`: whether

@@ -14,6 +14,7 @@ from typing import Self
 import pyarrow as pa
 
 from metadata.common.errors import OptionError, OutcomeUnknown, TopicSealed, TxnConflict
+from metadata.common.html import table
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
@@ -416,6 +417,12 @@ class PulsarTransaction:
     def _check_open(self, verb: str) -> None:
         if self._ended:
             raise OptionError(f"The transaction {self.id or ''} has ended: it cannot {verb}.", advice="Begin another one.")
+
+    def _repr_html_(self) -> str:
+        """The state and the rows of the transaction, for notebooks."""
+        state = self._outcome or ("committed" if self._committed is not None else "ended" if self._ended else "not committed")
+        facts = [("transaction", self.id), ("state", state), ("rows", self._rows), ("topics", ", ".join(self._places))]
+        return table((), facts)
 
     def __enter__(self) -> Self:
         return self
