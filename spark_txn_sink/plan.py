@@ -14,7 +14,7 @@ from metadata.records.names import PersistentName, TopicName
 from metadata.store.contract import time_ms
 from metadata.topics.keys import key_of
 from metadata.topics.routing import targets
-from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.options import SEGMENTS, WriteOptions
 from spark_txn_sink.planned import WritePlan
 
 OVERWRITE = OptionError(
@@ -33,8 +33,9 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
     if options.value_format == "avro":
         return _plan_values(client, options, schema)
     check_writable(schema)
+    segments = options.segments if SEGMENTS.name in options.routing else None
     topic = Providers(client).ensure(
-        where_to(client, options), schema, segments=options.segments, key=options.key_column, create=options.auto_create
+        where_to(client, options), schema, segments=segments, key=options.key_column, create=options.auto_create
     )
     key = key_of(topic, options.key_column, arrow_schema(schema))
     latest = client.topics.schemas.latest(topic)

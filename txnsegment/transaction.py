@@ -137,7 +137,7 @@ class Transaction:
             now = self._client.topics.get(name)
         else:
             columns = from_arrow(given.columns)
-            now = providers.ensure(name, columns, segments=1 if segments is None else segments, key=key, create=auto_create)
+            now = providers.ensure(name, columns, segments=segments, key=key, create=auto_create)
         self._touched[str(name)] = None
         first = next(given.batches, None)
         if first is None:

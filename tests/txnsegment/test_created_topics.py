@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError, SchemaError, TopicExists, TopicNotFound
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import plan_write
 from tests.support.rows import rows, rows_by_segment
-from txnsegment import Cluster, connect
+from txnsegment import Cluster, SegmentsIgnored, connect
 
 LEGACY = "persistent://public/default/legacy"
 
@@ -110,6 +114,33 @@ def test_a_topic_without_a_key_gets_the_key_of_the_first_commit(cluster: Cluster
         txn.append("t", table("c"))
         txn.commit()
     assert len(rows(cluster, "t")) == 3
+
+
+def spark_write(cluster: Cluster, **options: str) -> None:
+    given = {"serviceUrl": cluster.url, "path": "t", **options}
+    plan_write(cluster.client, WriteOptions.parse(given, streaming=False), StructType().add("k", "string"))
+
+
+def test_another_number_of_segments_than_the_topic_has_is_a_warning(cluster: Cluster) -> None:
+    cluster.topics.create("t", segments=4, schema="k string, n bigint")
+    with cluster.begin() as txn:
+        with pytest.warns(SegmentsIgnored, match=r"gives segments=8, but topic://public/default/t exists with 4"):
+            txn.append("t", table("a"), segments=8)
+        txn.commit()
+    with pytest.warns(SegmentsIgnored), cluster.producer("t", segments=1) as producer:
+        producer.send({"n": 1})
+    with pytest.warns(SegmentsIgnored):
+        spark_write(cluster, segments="8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for options in ({}, {"segments": "4"}):
+            spark_write(cluster, **options)
+        with cluster.begin() as txn:
+            txn.append("t", table("a"))
+            txn.append("t", table("a"), segments=4)
+            cluster.topics.split("t", 0)
+            txn.append("t", table("a"), segments=4)
+            txn.abort()
 
 
 def test_programs_that_create_one_topic_at_the_same_time_share_it(cluster: Cluster, url: str) -> None:

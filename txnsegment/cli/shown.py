@@ -72,6 +72,22 @@ def say(text: str = "", *, err: bool = False) -> None:
     typer.echo(plain_text.shown(text, lines=True), err=err)
 
 
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone. `yes`: the user has answered by `--yes`. Raises OptionError if nobody can answer,
+    because the standard input is no terminal. Ends the command if the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise OptionError(
+            f"{question.partition('?')[0]}: the command asks before it does that, and no terminal can answer.",
+            advice="Give --yes to do it without a question. Nothing was done.",
+        )
+    if not typer.confirm(plain_text.shown(question), err=True):
+        say("Nothing was done.", err=True)
+        raise typer.Exit(1)
+
+
 class PlainFormatter(logging.Formatter):
     """Formats log lines of commands, escaped as in `say`."""
 

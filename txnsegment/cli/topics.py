@@ -17,6 +17,7 @@ from txnsegment.cli.shown import (
     AsJson,
     Namespace,
     ServiceUrl,
+    confirm,
     console,
     moment,
     opened,
@@ -168,9 +169,16 @@ def migrate(
 
 
 @app.command()
-def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -> None:
-    """Delete a topic and its rows. This cannot be undone."""
+def delete(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Delete a topic and its rows, after a question. This cannot be undone."""
     with opened(context, service_url) as cluster:
+        full = cluster.topics.describe(name).name
+        confirm(f"Delete {full} and all of its rows? This cannot be undone.", yes=yes)
         cluster.topics.delete(name)
         files = "" if is_pulsar(cluster.url) else " An orphan sweep deletes its files after the grace period."
     say(f"Deleted {name}.{files}")
@@ -271,7 +279,7 @@ def scaling(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or namespace://tenant/namespace for all of its topics.")],
     rows_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
     bytes_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
-    min_segments: Annotated[int | None, typer.Option(help="Active segments at least (1).")] = None,
+    min_segments: Annotated[int | None, typer.Option(help="Active segments at least. Merge down to it; without it never.")] = None,
     max_segments: Annotated[int | None, typer.Option(help="Active segments at most (64).")] = None,
     cool_down: Annotated[
         str | None,
@@ -304,7 +312,7 @@ def scaling(
         limits = [f"{limit} {what} a second" for limit, what in ((found.rows, "rows"), (found.bytes, "bytes")) if limit is not None]
         say(
             f"{name}: a segment splits above {' or '.join(limits)} over {found.cool_down_ms / 1000:g} s, "
-            f"{found.fewest} to {found.most} segments."
+            f"{'never merges, at most' if found.fewest is None else f'{found.fewest} to'} {found.most} segments."
         )
 
 

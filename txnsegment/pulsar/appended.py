@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from ledgers.arrow import arrow_schema, conform
 from metadata.common.errors import SchemaError
+from metadata.topics.topic import warn_of_segments
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Rows
 from pulsar_protocol.layout import Layout
@@ -33,7 +34,9 @@ def layout_for(
             check_key(columns, key)
         check_new_topic(topic, arrow_schema(from_arrow(columns)), key, "columns")
 
-    return found_or_created(client, topic, admin_url, 1 if segments is None else segments, check)
+    found = found_or_created(client, topic, admin_url, 1 if segments is None else segments, check)
+    warn_of_segments(topic, segments, len(found.active), first=not any(one.parents for one in found.active))
+    return found
 
 
 def registered(client: PulsarClient, layout: Layout, columns: pa.Schema, key: str | None) -> Values:
