@@ -27,7 +27,6 @@ from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import pieces
 from spark_txn_source.plan import read_batch
-from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import together
 
@@ -86,9 +85,8 @@ def read(client: Client, given: dict[str, str]) -> pa.RecordBatchReader:
     caller takes them, and memory holds one file of each segment at a time. Raises the errors of a batch read of Spark.
     """
     options = with_current_names(client, ReadOptions.parse(given, streaming=False))
-    columns = columns_now(client, options)
     ranges = read_batch(client, options)
-    check_schema(client, [topic for one in ranges for topic in one.reading.topics], columns, streaming=False, ignore_new=True)
+    columns = columns_now(client, options)  # after the logs, so that they have every column of the rows
     wanted = arrow_schema(columns.wanted)
     output = columns_of(columns.output) if columns.with_metadata else wanted
     return reader_of(output, together(_rows(client, ranges, wanted, output)))

@@ -149,7 +149,7 @@ def test_a_stream_that_fails_leaves_no_row(cluster: Cluster) -> None:
 
 
 def test_a_stream_is_never_in_memory_as_a_whole(cluster: Cluster) -> None:
-    """The stream has 200 MB. Only one batch of it is alive at a time."""
+    """The stream has 200 MB. Only one batch of it is alive at a time, when it is written and when it is read."""
     made, most = 0, 0
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -165,6 +165,12 @@ def test_a_stream_is_never_in_memory_as_a_whole(cluster: Cluster) -> None:
         assert txn.commit().rows == 25_000_000
     assert made == 100
     assert most < 100_000_000
+    most = read = 0
+    for batch in cluster.topics.read("t"):
+        read += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert read == 25_000_000
+    assert most < 50_000_000
 
 
 def test_waiting_rows_of_a_producer_come_before_a_frame(url: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from metadata.common.errors import CorruptPart, DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, TopicNotFound
-from txnsegment import Cluster, connect
+from txnsegment import Cluster, connect, reading
 
 LEGACY = "persistent://public/default/legacy"
 
@@ -109,6 +109,18 @@ def test_a_topic_without_a_schema_cannot_be_read(cluster: Cluster) -> None:
     cluster.topics.create("t")
     with pytest.raises(SchemaError, match="no schema yet"):
         cluster.topics.read("t")
+
+
+def test_a_column_that_comes_while_the_read_is_planned_is_read(orders: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows with the new column are committed right before the logs are read."""
+    planned = reading.read_batch
+
+    def late(*arguments: Any) -> Any:
+        write(orders, "t", 30, more="x")
+        return planned(*arguments)
+
+    monkeypatch.setattr(reading, "read_batch", late)
+    assert orders.topics.read("t").read_all().to_pylist()[-1] == {"k": "k0", "n": 30, "more": "x"}
 
 
 def test_an_empty_topic_has_columns_and_no_row(cluster: Cluster) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -21,6 +24,7 @@ from txnsegment.cli.shown import AsJson, ServiceUrl, as_json_text, opened, say, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from metadata.write.write_set import Committed
     from txnsegment.cluster import Cluster
 
 SHOWN = 20
@@ -151,17 +155,21 @@ def write(
     text = format_ is Format.CSV
     lines = csv_lines(source) if text else json_lines(source)
     done = [0, 0]
-    with opened(context, service_url, create=True) as cluster:
+    interrupts = Interrupts()
+    with interrupts, opened(context, service_url, create=True) as cluster:
         found = batches(lines, cluster.topics.columns_now(name), rows, text=text)
+
+        def count(committed: Committed) -> None:
+            if committed.skipped and app is not None:
+                say(f"Version {version} of {app} is committed already; nothing was written.")
+                return
+            done[0], done[1] = done[0] + 1, done[1] + committed.rows
 
         def commit(given: Any) -> None:
             with cluster.begin(app=app, version=version) as txn:
                 txn.append(name, given, key=key, segments=segments)
-                committed = txn.commit()
-            if committed.skipped:
-                say(f"Version {version} of {app} is committed already; nothing was written.")
-                return
-            done[0], done[1] = done[0] + 1, done[1] + committed.rows
+                with interrupts.held():
+                    count(txn.commit())
 
         try:
             if app is not None or version is not None:
@@ -173,6 +181,42 @@ def write(
             _note(done, error)
             raise
     say(_said(done, name))
+
+
+class Interrupts:
+    """Holds back Ctrl-C while a transaction is committed, so that the command can say which rows are committed. A second Ctrl-C is
+    not held back. In another thread than the main one, which gets no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._holds = self._came = False
+        self._before: Any = None
+        self._main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        if self._main:
+            self._before = signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _take(self, *_: object) -> None:
+        if not self._holds or self._came:
+            raise KeyboardInterrupt
+        self._came = True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold back Ctrl-C in the block, and raise it at the end of the block."""
+        self._holds = True
+        try:
+            yield
+        finally:
+            self._holds = False
+        if self._came:
+            raise KeyboardInterrupt
 
 
 def _note(done: list[int], error: BaseException) -> None:

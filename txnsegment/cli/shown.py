@@ -36,8 +36,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
     """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: whether to
-    create a missing embedded cluster. Only `topics create` does so. For other commands a mistyped URL would look like an empty
-    cluster.
+    create a missing embedded cluster. Only `topics create` and `topics write` do so. For other commands a mistyped URL would look
+    like an empty cluster.
     """
     from txnsegment.cluster import cluster_at  # imported late, because pyspark and pydantic take long to load
 

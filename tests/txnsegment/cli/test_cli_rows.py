@@ -210,8 +210,7 @@ def test_ctrl_c_while_rows_wait_says_what_was_committed(url: str, cluster: Clust
         assert writing.stdin is not None
         writing.stdin.write(lines({"n": 1}, {"n": 2}, {"n": 3}))
         writing.stdin.flush()
-        rows_come = cluster.topics
-        while not rows_come.list():
+        while not cluster.topics.list():
             os.sched_yield()
         while len(list(cluster.rows("t").rows)) < 2:
             os.sched_yield()
