@@ -26,6 +26,7 @@ from metadata.topics.routing import check_key
 from metadata.topics.schemas import SchemaVersion
 from metadata.topics.topic import of_record
 from metadata.topics.topics import Topic, compiled
+from spark_txn_source.columns import METADATA_NAMES
 from txnsegment.ddl import parse_schema
 from txnsegment.descriptions import PersistentDescription as PersistentDescription
 from txnsegment.descriptions import SchemaDescription as SchemaDescription
@@ -46,6 +47,9 @@ class ClusterTopics:
     Marker-based topics are named in full, `persistent://tenant/namespace/name`. They have neither segments nor a key
     (docs/in_stream.md).
     """
+
+    metadata_columns = METADATA_NAMES
+    """The columns that `read` and `follow` add with `metadata=True`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -61,12 +61,13 @@ def read(
     form = Format.JSON if json or (follow and format_ is None) else format_
     wanted = None if columns is None else [one.strip() for one in columns.split(",")]
     with opened(context, service_url) as cluster:
+        metadata = cluster.topics.metadata_columns if message_ids else frozenset()
         batches = _batches(cluster, name, wanted, start, follow=follow, message_ids=message_ids)
         try:
             if form is None:
-                _show(name, batches, SHOWN if limit is None else limit, message_ids=message_ids)
+                _show(name, batches, SHOWN if limit is None else limit, metadata)
             else:
-                _write_out(batches, form, limit, message_ids=message_ids)
+                _write_out(batches, form, limit, metadata)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -94,20 +95,20 @@ def _place(text: str) -> str | int | datetime:
     return datetime.fromtimestamp(timestamp_ms(up=True)("--start", word) / 1000, UTC)
 
 
-def _rows(batches: Iterator[pa.RecordBatch], *, message_ids: bool) -> Iterator[dict[str, Any]]:
+def _rows(batches: Iterator[pa.RecordBatch], metadata: Collection[str]) -> Iterator[dict[str, Any]]:
     from txnsegment.rows import json_rows, with_message_id
 
-    return json_rows(with_message_id(batch) if message_ids else batch for batch in batches)
+    return json_rows(with_message_id(batch, metadata) if metadata else batch for batch in batches)
 
 
-def _show(name: str, batches: Iterator[pa.RecordBatch], limit: int, *, message_ids: bool) -> None:
-    rows = list(islice(_rows(batches, message_ids=message_ids), limit))
+def _show(name: str, batches: Iterator[pa.RecordBatch], limit: int, metadata: Collection[str]) -> None:
+    rows = list(islice(_rows(batches, metadata), limit))
     columns = list(rows[0]) if rows else []
     show_table(columns, [[row[column] for column in columns] for row in rows], empty=f"{name} has no committed rows.")
 
 
-def _write_out(batches: Iterator[pa.RecordBatch], form: Format, limit: int | None, *, message_ids: bool) -> None:
-    rows = islice(_rows(batches, message_ids=message_ids), limit)
+def _write_out(batches: Iterator[pa.RecordBatch], form: Format, limit: int | None, metadata: Collection[str]) -> None:
+    rows = islice(_rows(batches, metadata), limit)
     if form is Format.JSON:
         for row in rows:
             show_json(row)

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pyarrow as pa
 
 from metadata.records.names import topic_name
-from spark_txn_source.pulsar.columns import columns_now
+from spark_txn_source.pulsar.columns import METADATA_FIELDS, columns_now
 from spark_txn_source.pulsar.readers import batch_reader, stream_reader
 from txnsegment.reading import Stream, columns_of, followed, options_of, reader_of
 from txnsegment.rows import Rows, shown
 
+METADATA_NAMES = frozenset(field.name for field in METADATA_FIELDS)
 POLL_SECONDS = 0.1
 """How long a program that follows a topic waits before it asks the broker again."""
 
@@ -51,4 +52,5 @@ def committed_rows(url: str, name: str, limit: int, *, message_ids: bool = False
     A transaction of txnsegment's writers is there as a whole or not at all. `message_ids`: whether to add the column `__messageId`,
     `ledger:entry:index`. Raises TopicMissing.
     """
-    return shown(read(options_of(url, full_name(name), None, "earliest", metadata=message_ids)), limit, message_ids=message_ids)
+    found = read(options_of(url, full_name(name), None, "earliest", metadata=message_ids))
+    return shown(found, limit, METADATA_NAMES if message_ids else ())

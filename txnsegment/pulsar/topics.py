@@ -51,6 +51,9 @@ class PulsarTopics:
     delete topics, Pulsar's REST interface is needed, whose URL is in the variable TXNSEGMENT_PULSAR_ADMIN_URL.
     """
 
+    metadata_columns = rows.METADATA_NAMES
+    """The columns that `read` and `follow` add with `metadata=True`."""
+
     def __init__(self, client: PulsarClient) -> None:
         self._client = client
 

@@ -155,6 +155,22 @@ def test_a_new_topic_gets_the_types_of_its_first_rows(run: Run, cluster: Cluster
     assert run("write", "v", given="").stdout == "Wrote 0 rows to v in 0 transactions.\n"
 
 
+def test_message_ids_leave_no_column_of_the_topic_out(run: Run, cluster: Cluster) -> None:
+    with cluster.begin() as txn:
+        txn.append("t", [{"__own": 1}])
+        txn.commit()
+    (row,) = map(json.loads, run("read", "t", "--format", "json", "--message-ids").stdout.splitlines())
+    assert list(row) == ["__messageId", "__own"]
+
+
+def test_a_value_that_python_cannot_represent_is_an_error(run: Run, cluster: Cluster) -> None:
+    with cluster.begin() as txn:
+        txn.append("t", pa.table({"day": pa.array([-800_000], pa.date32()), "n": [1]}))
+        txn.commit()
+    assert "a value that Python cannot represent" in run("read", "t", code=1).stderr
+    assert run("read", "t", "--columns", "n", "--json").stdout == lines({"n": 1})
+
+
 def test_what_cannot_be_read_is_refused(run: Run, cluster: Cluster) -> None:
     assert "--json and --format csv are both given" in run("read", "t", "--json", "--format", "csv", code=1).stderr
     assert "There is no topic" in run("read", "t", "--follow", code=1).stderr
