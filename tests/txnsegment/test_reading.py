@@ -205,6 +205,14 @@ def test_marker_based_and_migrated_topics_are_read(cluster: Cluster) -> None:
     assert numbers(cluster.topics.read("new")) == [1, 2, 3]
 
 
+def test_a_topic_with_an_avro_schema_is_read_as_columns(cluster: Cluster) -> None:
+    cluster.topics.create("t")
+    fields = [{"name": "k", "type": "string"}, {"name": "n", "type": "long"}]
+    cluster.topics.set_schema("t", {"type": "record", "name": "r", "fields": fields})
+    write(cluster, "t", 1, 2)
+    assert cluster.topics.read("t").read_all().to_pylist() == [{"k": "k1", "n": 1}, {"k": "k2", "n": 2}]
+
+
 # --- following ------------------------------------------------------------------------------------------------------
 
 
