@@ -86,7 +86,7 @@ def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> p
     if array.type.equals(kind, check_metadata=True) and not _has_variant(kind):
         return array
     if pa.types.is_dictionary(array.type):
-        return _conform(array.dictionary_decode(), field, path, numbers)
+        return _conform(_decoded(array), field, path, numbers)
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         return _struct(array, kind, path, numbers)
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
@@ -115,6 +115,18 @@ def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> p
             f"The column {path} cannot be converted from {array.type} to {kind}: {error}.",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
         ) from error
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary array. Arrow cannot take values from a view (Polars has dictionaries of views), so a view
+    is converted before.
+    """
+    values = array.dictionary
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
 def _refuse_overflow(array: pa.Array, made: pa.Array) -> None:

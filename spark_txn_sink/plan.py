@@ -12,9 +12,9 @@ from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, SchemaError
 from metadata.records.names import PersistentName, TopicName
 from metadata.store.contract import time_ms
-from metadata.topics.routing import check_key, targets
-from metadata.topics.topics import Topic
-from spark_txn_sink.options import WriteOptions
+from metadata.topics.keys import key_of
+from metadata.topics.routing import targets
+from spark_txn_sink.options import SEGMENTS, WriteOptions
 from spark_txn_sink.planned import WritePlan
 
 OVERWRITE = OptionError(
@@ -33,8 +33,11 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
     if options.value_format == "avro":
         return _plan_values(client, options, schema)
     check_writable(schema)
-    topic = _ensure(client, options, where_to(client, options), schema)
-    key = _key(topic, options, schema)
+    segments = options.segments if SEGMENTS.name in options.routing else None
+    topic = Providers(client).ensure(
+        where_to(client, options), schema, segments=segments, key=options.key_column, create=options.auto_create
+    )
+    key = key_of(topic, options.key_column, arrow_schema(schema))
     latest = client.topics.schemas.latest(topic)
     grown = client.topics.schemas.grown(topic, schema)
     same = latest is not None and grown is latest.columns
@@ -69,22 +72,6 @@ def where_to(client: Client, options: WriteOptions) -> TopicName:
     return name
 
 
-def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
-    """Return the topic, or create it if the options allow that. Raises TopicNotFound, OptionError (the column cannot be a key)."""
-    if isinstance(name, PersistentName):
-        made = client.instream.topics.ensure(name, schema=schema, create=options.auto_create)
-        return Topic(made.name, made.layout, made.record)
-    if options.key_column is not None:
-        check_key(options.key_column, arrow_schema(schema))
-    return client.topics.ensure(
-        name,
-        segments=options.segments,
-        key=options.key_column,
-        schema=schema,
-        create=options.auto_create,
-    )
-
-
 def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
     """Return the plan of a write whose rows are Avro values. The tasks decode these values by a version of the topic's schema."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
@@ -100,9 +87,7 @@ def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> W
             advice="Register one first (txnsegment topics schema TOPIC --set FILE).",
         )
     types = columns_of(found.avro)
-    key = _key(topic, options, types)
-    if key is not None:
-        check_key(key, arrow_schema(types))
+    key = key_of(topic, options.key_column, arrow_schema(types))
     return WritePlan(
         topic=topic.name,
         to=targets(topic),
@@ -116,16 +101,3 @@ def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> W
         values=True,
         statistics=client.cluster.has_statistics,
     )
-
-
-def _key(topic: Topic, options: WriteOptions, schema: StructType) -> str | None:
-    kept = topic.layout.key
-    if kept is None:
-        return options.key_column
-    if options.key_column is not None and options.key_column != kept:
-        raise OptionError(
-            f"keyColumn is {options.key_column!r}, but the topic {topic.name} routes by {kept!r}.",
-            advice="Leave keyColumn out: a topic keeps its first key.",
-        )
-    check_key(kept, arrow_schema(schema))
-    return kept

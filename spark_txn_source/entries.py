@@ -12,8 +12,9 @@ import pyarrow as pa
 from ledgers.model import CompactedPart
 from ledgers.storage import LedgerStorage
 from metadata.read.segment_view import SegmentView
+from metadata.records.names import is_persistent, segment_name, topic_of
 from spark_txn_source.planned import Piece
-from spark_txn_source.tasks import Filled, entries
+from spark_txn_source.tasks import Filled, OfEntry, entries, with_place
 
 
 class EntryRows(NamedTuple):
@@ -29,6 +30,19 @@ class EntryRows(NamedTuple):
     publish_ms: int
     txn: str | None
     batch: pa.RecordBatch
+
+
+def with_metadata(rows: EntryRows, output: pa.Schema) -> pa.RecordBatch:
+    """Return the rows with metadata columns. `output`: all columns of the result."""
+    place = OfEntry(rows.segment, rows.ledger, rows.entry, rows.first_row, rows.publish_ms, rows.txn)
+    return with_place(rows.batch, place, output)
+
+
+def segment_order(segment: str) -> tuple[str, int]:
+    """Return the sort key of the rows of one transaction: topic by topic, segment by segment. The segment of a migrated topic comes
+    before the successor's other segments.
+    """
+    return str(topic_of(segment)), -1 if is_persistent(segment) else segment_name(segment).segment_id
 
 
 def in_order(

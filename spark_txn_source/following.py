@@ -137,6 +137,10 @@ class FollowingLogs:
             wait(self._clock, self._woken, left)
         self._rested = self._clock.monotonic()
 
+    def wait(self, seconds: float) -> None:
+        """Wait for a wake-up after the last `read`, but at most `seconds`, because wake-ups may be lost."""
+        wait(self._clock, self._woken, seconds)
+
     @property
     def _idle(self) -> bool:
         return self._clock.monotonic() - self._news >= IDLE_SECONDS

@@ -48,7 +48,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     whole transactions.
     """
 
-    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+    def __init__(self, options: dict[str, str], schema: StructType, client: Client | None = None) -> None:
+        """`client`: the client of a program that follows a topic without Spark. None: the client that all readers of this process
+        share.
+        """
+        self._own_client = client
         self._options = ReadOptions.parse(options, streaming=True)
         client = self._client()
         self._options = with_current_names(client, self._options)
@@ -86,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._following.read()
 
     def _client(self) -> Client:
-        return shared_client(self._options.service_url.text)
+        return shared_client(self._options.service_url.text) if self._own_client is None else self._own_client
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new checkpoint. Spark calls this method for each plan of the first batch, until the batch is done.
@@ -276,6 +280,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._cursors is not None:
             self._cursors.commit(offset_of(end), self._newest())
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a commit may have brought new rows, at most `seconds`."""
+        if self._following is not None:
+            self._following.wait(seconds)
 
     def stop(self) -> None:
         """Stop tailing. The client stays open, because all queries of the process share it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,10 +38,10 @@ def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """
     spare_imports()
     if isinstance(task, ReadTask):
-        yield from _together(_read(task))
+        yield from together(_read(task))
 
 
-def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in the same order, with small batches joined. Many small transactions make many small batches, and each batch
     costs Spark as much time as a thousand rows. At most `JOINED_BYTES` are in memory, besides the current batch.
     """
@@ -122,23 +123,39 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
     if piece.marks is not None and isinstance(piece.part, CompactedPart):
         first = piece.part.first_row + sum(piece.part.entries[: rows.entry]) + rows.first_row
         return _with_marks(batch, piece.segment, piece.marks, first, output)
-    count = rows.batch.num_rows
+    place = OfEntry(piece.segment, piece.ledger, piece.base + rows.entry, rows.first_row, piece.publish_ms, piece.txn)
+    return with_place(batch, place, output)
+
+
+class OfEntry(NamedTuple):
+    """The place of consecutive rows of one entry. `first_row`: the index of the first of these rows in the entry."""
+
+    segment: str
+    ledger: int
+    entry: int
+    first_row: int
+    publish_ms: int
+    txn: str | None
+
+
+def with_place(batch: pa.RecordBatch, place: OfEntry, output: pa.Schema) -> pa.RecordBatch:
+    """Add metadata columns to rows of one entry. `output`: all columns of the result."""
+    count = batch.num_rows
     columns = []
     for field in output:
         match field.name:
             case "__topic":
-                columns.append(_repeat(str(topic_of(piece.segment)), count, field.type))
+                columns.append(_repeat(str(topic_of(place.segment)), count, field.type))
             case "__segment":
-                columns.append(_repeat(piece.segment, count, field.type))
+                columns.append(_repeat(place.segment, count, field.type))
             case "__messageId":
-                index = pa.array(range(rows.first_row, rows.first_row + count), pa.int64()).cast(pa.string())
-                prefix = f"{piece.ledger}:{piece.base + rows.entry}:"
-                columns.append(pc.binary_join_element_wise(prefix, index, ""))
+                index = pa.array(range(place.first_row, place.first_row + count), pa.int64()).cast(pa.string())
+                columns.append(pc.binary_join_element_wise(f"{place.ledger}:{place.entry}:", index, ""))
             case "__publishTime":
-                time = datetime.datetime.fromtimestamp(piece.publish_ms / 1000, datetime.UTC)
+                time = datetime.datetime.fromtimestamp(place.publish_ms / 1000, datetime.UTC)
                 columns.append(_repeat(time, count, field.type))
             case "__txnId":
-                columns.append(_repeat(piece.txn, count, field.type))
+                columns.append(_repeat(place.txn, count, field.type))
             case name:
                 columns.append(batch.column(batch.schema.get_field_index(name)))
     return pa.RecordBatch.from_arrays(columns, schema=output)

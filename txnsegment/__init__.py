@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from metadata.common.errors import TxnSegmentError
     from metadata.maintenance.sweeper import SweepReport
     from metadata.read.backlog import Lag
+    from metadata.topics.topic import SegmentsIgnored
     from metadata.write.write_set import Committed
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
@@ -41,6 +42,7 @@ __all__ = [
     "Producer",
     "Restored",
     "SegmentDescription",
+    "SegmentsIgnored",
     "SparkTransaction",
     "SubscriptionDescription",
     "SweepReport",
@@ -68,6 +70,7 @@ _MODULE_OF = {
     "Message": "txnsegment.messages",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
+    "SegmentsIgnored": "metadata.topics.topic",
     "SparkTransaction": "txnsegment.spark_transaction",
     "SubscriptionDescription": "txnsegment.subscriptions",
     "SweepReport": "metadata.maintenance.sweeper",

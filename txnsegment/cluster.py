@@ -16,6 +16,7 @@ from metadata.client.passes import sweep_pass
 from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.common.failures import complain
+from metadata.common.html import columns, table
 from metadata.common.service import VARIABLE
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.sweeper import SweepReport
@@ -27,7 +28,7 @@ from txnsegment.rows import Rows, committed_rows
 from txnsegment.scaling import ClusterScaling
 from txnsegment.segments import TopicReport, report
 from txnsegment.subscriptions import ClusterSubscriptions, Where
-from txnsegment.topics import ClusterTopics, scalable
+from txnsegment.topics import ClusterTopics, scalable, to_be_created
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
 from txnsegment.verify import Verified, verify
@@ -90,6 +91,11 @@ class Cluster:
     @property
     def settings(self) -> Settings:
         return self.client.cluster.settings
+
+    def _repr_html_(self) -> str:
+        """The cluster and its topics, for notebooks."""
+        rows = [(topic.name, len(topic.segments), topic.key, columns(topic.schema)) for topic in self.topics.list()]
+        return table((), [("cluster", self.url), ("ledgers", self.ledgers)]) + table(("topic", "segments", "key", "columns"), rows)
 
     def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
         """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. Programs read with
@@ -170,12 +176,16 @@ class Cluster:
         self,
         topic: str,
         *,
+        key: str | None = None,
+        segments: int | None = None,
+        auto_create: bool = True,
         value_format: str = "columns",
         schema_version: int | None = None,
         plain: bool = False,
         max_waiting: int = 1_000_000,
     ) -> Producer:
-        """Return a producer of rows for one topic, which commits them transaction by transaction.
+        """Return a producer of rows for one topic, which commits them transaction by transaction. If the topic does not exist, the
+        first rows create it, with their columns. `key`, `segments`, `auto_create`: see `Transaction.append`.
 
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
@@ -187,12 +197,19 @@ class Cluster:
         from txnsegment.producer import Producer
         from txnsegment.values import written_values
 
-        name = self.topics.describe(topic).name
+        new = None if value_format == "avro" or not auto_create else to_be_created(self.client, topic)
+        name = self.topics.describe(topic).name if new is None else str(new)
         if plain and not is_persistent(name):
             raise OptionError(f"{name} takes rows in transactions alone.", advice="Leave plain out: a flush is a transaction.")
         begin = (lambda: PlainSend(self.client)) if plain else self.begin
         return Producer(
-            begin, name, written_values(self.client, name, value_format, schema_version), plain=plain, max_waiting=max_waiting
+            begin,
+            name,
+            written_values(self.client, name, value_format, schema_version),
+            plain=plain,
+            max_waiting=max_waiting,
+            options={"key": key, "segments": segments},
+            new=new is not None,
         )
 
     def snapshot(self, topic: str | Sequence[str] | None = None, **options: object) -> str:

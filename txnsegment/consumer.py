@@ -21,12 +21,12 @@ from metadata.read import backlog
 from metadata.read.backlog import Lag
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
-from metadata.records.names import is_persistent, segment_name, topic_of
+from metadata.records.names import topic_of
 from metadata.records.row_ranges import FIRST, NONE, Row, Rows, Span, before, end_of, minus, rows, union
 from metadata.rules.acks import Ack, up_to
 from metadata.topics.subscriptions import checked
 from spark_txn_source.columns import full_schema
-from spark_txn_source.entries import EntryRows, in_order
+from spark_txn_source.entries import EntryRows, in_order, segment_order
 from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_deletions, check_trims
 from spark_txn_source.pieces import pieces
@@ -216,7 +216,7 @@ class Consumer:
             check_trims(LogRange(reading, feed.after, reading.cut, done), known)
         codec = None if self._values is None else self._values.codec(self._client, reading)
         wanted = self._wanted() if codec is None else codec.arrow
-        order = sorted(reading.segments, key=lambda s: _order(s.name))
+        order = sorted(reading.segments, key=lambda s: segment_order(s.name))
         if wanted is not None:
             found = [
                 (segment, pieces(segment, start, reading.cut, marks=True, done=done.get(segment.name, NONE)))
@@ -341,7 +341,7 @@ class Consumer:
         floor = self._floor_of(txn)
         handed_out = self._given.keys() | self._given_before.keys()
         for segment in set() if by_itself else (handed_out & views.keys()) - {given.segment}:
-            through = number if _order(segment) < _order(given.segment) else number - 1
+            through = number if segment_order(segment) < segment_order(given.segment) else number - 1
             boundaries[segment] = min(self._handed_to(segment), self._row_end(views[segment], through, floor))
         done = feed.done(feed.reading) if self._rewind_due else self._feeds.done
         new = {s: end for s, end in sorted(boundaries.items()) if end > max(floor.get(s, FIRST), _begin(done.get(s, NONE)))}
@@ -410,13 +410,6 @@ def _higher(one: Mapping[str, Row], other: Mapping[str, Row]) -> dict[str, Row]:
 def _begin(done: Rows) -> Row:
     """Return the end of the rows that are acknowledged without a gap from the beginning of the segment."""
     return done[0][1] if done and done[0][0] == FIRST else FIRST
-
-
-def _order(segment: str) -> tuple[str, int]:
-    """Return the sort key of the rows of one transaction: topic by topic, segment by segment. The segment of a migrated topic comes
-    before the successor's other segments.
-    """
-    return str(topic_of(segment)), -1 if is_persistent(segment) else segment_name(segment).segment_id
 
 
 def _flat(given: Iterable[Message | Batch | Iterable[Message | Batch]]) -> Iterator[Message | Batch]:

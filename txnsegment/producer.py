@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -19,7 +19,8 @@ from metadata.common.errors import (
     TxnSegmentError,
 )
 from metadata.write.write_set import Committed
-from txnsegment.transaction import Batches, Transaction, TransactionAborted, batches_of
+from txnsegment.batches import Batches, rows_given, table_of_rows
+from txnsegment.transaction import Transaction, TransactionAborted
 from txnsegment.values import WrittenValues
 
 MAX_WAITING = 1_000_000
@@ -55,14 +56,19 @@ class Producer:
         plain: bool = False,
         max_waiting: int = MAX_WAITING,
         typed: Callable[[pa.Table], pa.Table] = lambda table: table,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        new: bool = False,
     ) -> None:
-        """`typed`: gives rows of Python values the types of the topic."""
+        """`typed`: gives rows of Python values the types of the topic. `options`: arguments of each `Transaction.append`. `new`:
+        whether the topic did not exist when the producer was made. Then the first rows create it. A producer never creates a topic
+        again that was deleted.
+        """
         if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
             raise OptionError(
                 f"max_waiting={max_waiting!r} is not a whole number from 1.", advice="Give a number of rows, or leave it out."
             )
         self._begin, self._topic, self._values, self._plain, self._most = begin, topic, values, plain, max_waiting
-        self._typed = typed
+        self._typed, self._options, self._new = typed, options, new
         self._waiting: list[Any] = []
         self._tried: Transaction | None = None
         """The transaction of the first `_staged` waiting rows, if its commit raised and may be tried again."""
@@ -123,7 +129,7 @@ class Producer:
         """
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
-            txn.append(self._topic, self._typed(_table(given)) if self._values is None else self._values.rows(given))
+            self._append(txn, self._typed(table_of_rows(given)) if self._values is None else self._values.rows(given))
             self._tried, self._staged, self._unknown = txn, len(given), False
         try:
             committed = self._tried.commit()
@@ -135,8 +141,11 @@ class Producer:
                 self._tried = None
             raise
         del self._waiting[: self._staged]
-        self._tried = None
+        self._tried, self._new = None, False
         return committed
+
+    def _append(self, txn: Transaction, rows: Batches) -> None:
+        txn.append(self._topic, rows, **self._options, auto_create=self._new)
 
     def discard(self) -> list[Any]:
         """Drop the waiting rows, and return them. After an OutcomeUnknown they may have been committed nevertheless."""
@@ -160,16 +169,18 @@ class Producer:
 
         Raises the errors of `flush`, `Transaction.append` and `Transaction.commit`.
         """
-        rows = batches if self._values is None else self._values.batches(batches_of(batches))
+        rows = batches if self._values is None else self._values.batches(rows_given(batches).batches)
         if txn is not None:
             if self._plain:
                 raise OptionError("A plain producer cannot write in a transaction.", advice="Make the producer without plain=True.")
-            txn.append(self._topic, rows)
+            self._append(txn, rows)
             return None
         self.flush()
         own = self._begin()
-        own.append(self._topic, rows)
-        return own.commit()
+        self._append(own, rows)
+        committed = own.commit()
+        self._new = False
+        return committed
 
     def __enter__(self) -> Self:
         return self
@@ -177,18 +188,3 @@ class Producer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self.flush()
-
-
-def _table(given: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows as a table with every column that any row has, in the order of first appearance. Raises SchemaError."""
-    names = dict.fromkeys(name for row in given for name in row)
-    columns = {}
-    for name in names:
-        try:
-            columns[name] = pa.array([row.get(name) for row in given])
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise SchemaError(
-                f"The waiting rows cannot be written: the values of the column {name!r} are not of one type: {error}",
-                advice="None of the rows was written. Call discard(), then send rows with values of one type.",
-            ) from error
-    return pa.table(columns)

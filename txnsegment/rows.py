@@ -1,26 +1,23 @@
-"""The committed rows of a topic, read without Spark, for `txnsegment topics read`."""
+"""The committed rows of a topic as JSON values, to look at: `cluster.rows` and `txnsegment topics read`."""
 
 from __future__ import annotations
 
-import base64
-import datetime
-import json
-import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-from pyspark.sql import types as T
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ledgers.arrow import arrow_schema
 from metadata.client.client import Client
 from metadata.client.logs import log_of
 from metadata.client.providers import Providers
+from metadata.common.errors import ValueFormatError
 from metadata.records.names import segment_name
-from spark_txn_source.entries import in_order
-from spark_txn_source.pieces import large_pieces
+from spark_txn_source.columns import METADATA_NAMES
+from txnsegment.json_values import plain
+from txnsegment.reading import options_of, read
 
 MESSAGE_ID = "__messageId"
 
@@ -34,55 +31,45 @@ class Rows:
 
 
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
-    """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut.
-
-    The rows of a transaction come together. The rows of a segment (or marker-based topic) keep their order. Only the needed files
-    are read. `message_ids`: whether to add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
+    """Return the first `limit` committed rows of a topic or of one `segment://...`, at the current cut. A topic that has no schema
+    yet has no rows. `message_ids`: whether to add the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound,
+    CorruptPart.
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
-    full = name if name.startswith("segment:") else str(topic)
-    reading = log_of(client, full).now()
-    schema = client.topics.schema(client.topics.get(topic))  # read after the log, so the schema has every column of the parts
-    if schema is None:
+    if client.topics.schema(client.topics.get(topic)) is None:
+        log_of(client, name if name.startswith("segment:") else str(topic)).now()  # raises for a segment that does not exist
         return Rows([], iter(()))
-    extra = [T.StructField(MESSAGE_ID, T.StringType(), False)] if message_ids else []
-    output = T.StructType([*extra, *schema.fields])
-
-    def rows() -> Iterator[dict[str, Any]]:
-        found = [(segment, large_pieces(segment, 0, reading.cut, marks=True)) for segment in reading.segments]
-        for some in in_order(client.cluster.storage, found, arrow_schema(schema)):
-            for i, row in enumerate(some.batch.to_pylist()):
-                shown = {MESSAGE_ID: f"{some.ledger}:{some.entry}:{some.first_row + i}"} if message_ids else {}
-                yield shown | {field.name: plain(row[field.name], field.dataType) for field in schema}
-
-    return Rows(output.fieldNames(), islice(rows(), limit))
+    found = read(client, options_of(client.cluster.url, name, None, "earliest", metadata=message_ids))
+    return shown(found, limit, METADATA_NAMES if message_ids else ())
 
 
-def plain(value: Any, kind: T.DataType) -> Any:
-    """Return a value as JSON represents it: binaries in base64; decimals, times and intervals as text; maps as objects if their
-    keys are text.
+def shown(reader: pa.RecordBatchReader, limit: int, metadata: Collection[str] = ()) -> Rows:
+    """Return the first `limit` rows of a reader. `metadata`: the metadata columns that it has, of which `__messageId` is kept."""
+    columns = with_message_id(reader.schema.empty_table(), metadata).column_names if metadata else reader.schema.names
+    batches = (with_message_id(batch, metadata) for batch in reader) if metadata else reader
+    return Rows(columns, islice(json_rows(batches), limit))
+
+
+T = TypeVar("T", pa.RecordBatch, pa.Table)
+
+
+def with_message_id(batch: T, metadata: Collection[str]) -> T:
+    """Return rows that have these metadata columns with `__messageId` alone of them, as the first column."""
+    return batch.select([MESSAGE_ID, *(name for name in batch.schema.names if name not in metadata)])
+
+
+def json_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of batches with JSON values. Raises ValueFormatError for a value that Python cannot represent, such as a date
+    before the year 1.
     """
-    if value is None:
-        return None
-    match kind:
-        case T.StructType():
-            return {field.name: plain(value[field.name], field.dataType) for field in kind}
-        case T.ArrayType():
-            return [plain(one, kind.elementType) for one in value]
-        case T.MapType():
-            pairs = [(plain(k, kind.keyType), plain(v, kind.valueType)) for k, v in value]
-            return dict(pairs) if isinstance(kind.keyType, T.StringType) else [{"key": k, "value": v} for k, v in pairs]
-        case T.VariantType():
-            return json.loads(T.VariantVal(value["value"], value["metadata"]).toJson())
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case float() if not math.isfinite(value):
-            return str(value)
-        case Decimal() | datetime.timedelta():
-            return str(value)
-        case datetime.datetime():
-            return value.isoformat().replace("+00:00", "Z")
-        case datetime.date():
-            return value.isoformat()
-    return value
+    for batch in batches:
+        kinds = from_arrow_schema(batch.schema, prefer_timestamp_ntz=True)
+        try:
+            rows = batch.to_pylist()
+        except (ValueError, OverflowError) as error:
+            raise ValueFormatError(
+                f"A row has a value that Python cannot represent: {error}.",
+                advice="Leave its column out (--columns, columns=), or read the rows as Arrow (cluster.topics.read).",
+            ) from error
+        for row in rows:
+            yield {field.name: plain(row[field.name], field.dataType) for field in kinds}

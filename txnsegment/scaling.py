@@ -47,8 +47,9 @@ class ClusterScaling:
         change; `clear` removes all.
 
         `rows_per_second`, `bytes_per_second`: limits for each segment. A segment that receives more than a limit is split into
-        halves. Two neighbouring segments that together receive at most half of each limit are merged. -1: no limit, also if the
-        namespace sets one. `min_segments` (default 1) and `max_segments` (default 64) bound the number of active segments.
+        halves. -1: no limit, also if the namespace sets one. `min_segments`, `max_segments` (default 64): bounds of the number of
+        active segments. If `min_segments` is set, two neighbouring segments that together receive at most half of each limit are
+        merged. Without it no segments are merged, so that no layout that was made by hand is undone unasked.
         `cool_down` (default one minute): rates are averages over this time, and a new segment is not split or merged for this time.
 
         The leader among the running sweepers (`txnsegment sweep --every 10s`) splits and merges. `cluster.sweep()` also does, if it

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from metadata.client.client import Client
 from metadata.client.logs import log_of
 from metadata.client.providers import Providers
+from metadata.common.html import Shown
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from metadata.records import paths
@@ -41,7 +42,7 @@ class SegmentReport:
 
 
 @dataclass(frozen=True)
-class TopicReport:
+class TopicReport(Shown):
     """A topic's segments at one cut.
 
     `cut`: the log number up to which every transaction that touches the topic is decided. `end_of_log`: the newest log number.

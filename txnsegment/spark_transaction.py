@@ -22,10 +22,11 @@ from metadata.write.staging_manifests import StagingArea, StagingManifest
 from metadata.write.write_set import Committed
 from spark_txn_sink.local_properties import TRANSACTION
 from spark_txn_source.options import ReadOptions
+from txnsegment.batches import Batches
 from txnsegment.blocks import entered, left
 from txnsegment.executions import active, has_succeeded
 from txnsegment.positions import acks_of, unread
-from txnsegment.transaction import Appended, Batches, Transaction
+from txnsegment.transaction import Appended, Transaction
 
 log = logging.getLogger("txnsegment.transaction")
 
@@ -107,10 +108,12 @@ class SparkTransaction(Transaction):
         self._query = self._query or _query_of(rows.sparkSession)
         self.acknowledge(acks_of(self._client, rows, subscription))
 
-    def append(self, topic: str, batches: Batches) -> None:
+    def append(
+        self, topic: str, batches: Batches, *, key: str | None = None, segments: int | None = None, auto_create: bool = True
+    ) -> None:
         """Stage rows from this process, as `Transaction.append` does, with the same errors."""
         self._put_back()
-        super().append(topic, batches)
+        super().append(topic, batches, key=key, segments=segments, auto_create=auto_create)
         if self._staged:
             order = self._area.begun() if self._opened else 0
             self._appended += [(order, one) for one in self._staged]

@@ -12,6 +12,7 @@ from metadata.client.client import Client
 from metadata.client.logs import log_of
 from metadata.client.providers import Providers, SubscriptionsProvider
 from metadata.common.errors import OptionError, SubscriptionExists
+from metadata.common.html import Shown
 from metadata.read import backlog
 from metadata.read.backlog import Lag
 from metadata.read.reading import Reading
@@ -30,7 +31,7 @@ before the time, count as acknowledged. For a marker-based topic the number is a
 
 
 @dataclass(frozen=True)
-class CursorDescription:
+class CursorDescription(Shown):
     """The cursor of a subscription in one segment.
 
     `mark_delete`: the mark-delete position, `ledger[:entry[:index]]`; None: nothing is acknowledged cumulatively yet. `acked`:
@@ -46,7 +47,7 @@ class CursorDescription:
 
 
 @dataclass(frozen=True)
-class SubscriptionDescription:
+class SubscriptionDescription(Shown):
     """A subscription of a topic, with its lag behind the committed rows, and its cursor in each segment."""
 
     topic: str

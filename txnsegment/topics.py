@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -17,83 +16,24 @@ from metadata.client.client import Client
 from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, SchemaError
 from metadata.common.options import one_of
+from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, any_topic_name, persistent_name
 from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.records.records import SegmentInfo, SegmentState
+from metadata.store.contract import look
 from metadata.topics.policies import namespace_of
 from metadata.topics.routing import check_key
 from metadata.topics.schemas import SchemaVersion
+from metadata.topics.topic import of_record
 from metadata.topics.topics import Topic, compiled
+from spark_txn_source.columns import METADATA_NAMES
 from txnsegment.ddl import parse_schema
+from txnsegment.descriptions import PersistentDescription as PersistentDescription
+from txnsegment.descriptions import SchemaDescription as SchemaDescription
+from txnsegment.descriptions import SegmentDescription as SegmentDescription
+from txnsegment.descriptions import TopicDescription as TopicDescription
+from txnsegment.reading import Place, follow, options_of, read
 from txnsegment.schemas import from_arrow
-
-
-@dataclass(frozen=True)
-class SegmentDescription:
-    """One segment of a topic.
-
-    `start`, `end`: its hash range, both inclusive. `state`: `ACTIVE` or `SEALED`. `parents`: the ids of the segments that were
-    split or merged into this segment. `children`: the ids of the segments that continue its range. `created_ms`, `sealed_ms`: ms
-    since 1970. `sealed_ms` is None if the segment is not sealed.
-    """
-
-    name: str
-    id: int
-    start: int
-    end: int
-    state: SegmentState
-    parents: tuple[int, ...]
-    children: tuple[int, ...]
-    created_ms: int
-    sealed_ms: int | None
-
-
-@dataclass(frozen=True)
-class TopicDescription:
-    """The current state of a topic.
-
-    `key`: the column that routes rows; None: no key yet. `schema`: None if nothing was written yet and no schema was given.
-    `epoch`: the number of changes of its layout.
-    """
-
-    name: str
-    key: str | None
-    schema: StructType | None
-    epoch: int
-    segments: tuple[SegmentDescription, ...]
-
-
-@dataclass(frozen=True)
-class PersistentDescription(TopicDescription):
-    """The current state of a marker-based topic (`persistent://`): one log, without segments and without a key.
-
-    `properties`: the properties that users have set, and those of the system, such as `__contains_txn_messages`. `sealed`: whether
-    the log is sealed or is being sealed. `migrated_to`: the successor `topic://`, if the topic was migrated.
-    """
-
-    properties: Mapping[str, str] = field(default_factory=dict)
-    created_ms: int = 0
-    sealed: bool = False
-    migrated_to: str | None = None
-
-
-@dataclass(frozen=True)
-class SchemaDescription:
-    """One version of a topic's schema.
-
-    `columns`: the columns of the topic at this version. Later versions may add columns or widen types. `avro`: the Avro schema as
-    JSON text; None if Avro cannot express the columns. `why`: the reason for which it cannot; None otherwise. `registered`: whether
-    a user registered the Avro schema. If not, the schema is derived from the columns.
-    """
-
-    topic: str
-    version: int
-    registered: bool
-    avro: str | None
-    why: str | None
-    columns: StructType
-    created_ms: int
-
 
 Schema: TypeAlias = "StructType | pa.Schema | str"
 """A Spark schema, an Arrow schema, or Spark's DDL text, such as `id bigint, name string`."""
@@ -107,6 +47,9 @@ class ClusterTopics:
     Marker-based topics are named in full, `persistent://tenant/namespace/name`. They have neither segments nor a key
     (docs/in_stream.md).
     """
+
+    metadata_columns = METADATA_NAMES
+    """The columns that `read` and `follow` add with `metadata=True`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -149,6 +92,54 @@ class ClusterTopics:
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.check_there(parsed)
         return self._described(self._client.topics.get(parsed))
+
+    def read(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "earliest",
+        end: Place = "latest",
+        metadata: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Return the committed rows of a topic as a stream of Arrow batches, which pandas, Polars and DuckDB take. No subscription
+        is needed. The call plans the read, and the rows are read from their files as they are taken.
+
+            cluster.topics.read("orders").read_pandas()
+            polars.DataFrame(cluster.topics.read("orders", columns=["customer", "amount"]))
+
+        `name`: a topic, one `segment://..`, or a list of them, whose rows are read as a union. The rows are in the order of the
+        log. A `persistent://` topic has its own order. `columns`: the columns to read; default: all. `start`, `end`: the rows after
+        and up to a place: `earliest`, `latest` (now), a log number, a datetime with a time zone, or the JSON text of an offset,
+        such as a result of `cluster.snapshot`. `metadata`: whether to add the columns `__topic`, `__segment`, `__messageId`,
+        `__publishTime` and `__txnId`.
+
+        Raises the errors of a batch read of Spark: TopicNotFound, SchemaError (no such column, or the topic has no schema yet),
+        OptionError, OffsetOutOfRange, DataLoss (rows after `start` are gone). The stream raises CorruptPart, StorageError.
+        """
+        return read(self._client, options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata))
+
+    def columns_now(self, name: str) -> StructType | None:
+        """Return the columns of a topic; None if it does not exist, or has no schema yet. Raises OptionError for a bad name."""
+        topic = self._client.topics.find(current_topic(self._client, name))
+        return None if topic is None else self._client.topics.schema(topic)
+
+    def follow(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "latest",
+        metadata: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the committed rows of a topic after `start`, and wait for more without end. No subscription is needed, and nothing
+        remembers what was read. A commit wakes the caller that waits.
+
+        The arguments are those of `read`. Rows of a key are in order. When the topic gets a new column, later batches have it; with
+        `columns` a change of their types is a SchemaChanged. Raises the errors of `read`, and DataLoss for rows that are deleted or
+        trimmed before they are read.
+        """
+        return follow(self._client, options_of(self._client.cluster.url, name, columns, start, metadata=metadata))
 
     def delete(self, name: str) -> None:
         """Delete a topic and all of its rows. This cannot be undone.
@@ -360,6 +351,16 @@ def named(client: Client, name: str) -> TopicName:
     namespace creates new topics as `topic://` (`set_model`).
     """
     return Providers(client).named(str(_whole_topic(name)))
+
+
+def to_be_created(client: Client, name: str) -> TopicName | None:
+    """Return the name of the topic that a first write to `name` would create; None if no write creates one, because the topic
+    exists, was migrated, or has the name of a deleted persistent topic.
+    """
+    found = named(client, name)
+    record = look(client.cluster.store, paths.topic(found))
+    missing = record is None if isinstance(found, PersistentName) else of_record(found, record) is None
+    return found if missing else None
 
 
 def current_topic(client: Client, name: str) -> TopicName:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -20,18 +21,20 @@ from ledgers.parts import PartWriter, close_all
 from ledgers.schema import evolve
 from metadata.client.client import Client
 from metadata.client.providers import CoordinatorProvider, Providers
-from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.common.errors import OptionError, OutcomeUnknown, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.common.html import table
 from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName
 from metadata.rules.acks import Ack, merged
 from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
+from metadata.topics.keys import key_of
 from metadata.topics.routing import Router, targets
 from metadata.topics.topics import Topic
 from metadata.write.write_set import Committed, WriteSet
+from txnsegment.batches import Batches, rows_given
 from txnsegment.schemas import from_arrow
-
-Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table]"
+from txnsegment.topics import no_segments
 
 
 class UncommittedTransaction(UserWarning):
@@ -101,26 +104,42 @@ class Transaction:
         """Whether this process knows that the transaction has committed. False also while the outcome is unknown."""
         return self._committed is not None and not self._committed.skipped
 
-    def append(self, topic: str, batches: Batches) -> None:
-        """Stage rows for an existing topic.
+    def append(
+        self, topic: str, batches: Batches, *, key: str | None = None, segments: int | None = None, auto_create: bool = True
+    ) -> None:
+        """Stage rows for a topic. If the topic does not exist, it is created with the columns of the rows, as by a write of Spark.
+        It stays, empty, if the transaction does not commit.
 
-        `batches`: a RecordBatch, a Table, or an iterable of them, which is read once and never held in memory as a whole. Each
-        call writes one part for each segment that its rows belong to, so prefer few large calls. Rows keep their order within
-        each segment, over all calls.
+        `batches`: Arrow batches, a table or a reader; an iterable of batches and tables; a DataFrame of pandas or Polars, a
+        relation of DuckDB, or any other object with the Arrow C interface; or a list of dicts. A stream or iterable is read once,
+        and never held in memory as a whole. Each call writes one part for each segment that its rows belong to, so prefer few large
+        calls. Rows keep their order within each segment, over all calls.
 
-        If the call raises, none of its rows count, and the transaction can continue. Raises TopicNotFound, SchemaError (a type
-        that does not fit the topic), OptionError (the key column is missing or cannot be a key; or the topic's transaction
-        model differs from that of earlier topics), StorageError, TxnConflict (the transaction has ended, or the outcome of a
-        commit is unknown).
+        `key`: the column whose hash routes rows to segments, if the topic has no key yet (Spark: `keyColumn`). `segments`: the
+        number of segments of a topic that this call creates; default: 1. `auto_create`: whether to create a topic that does not
+        exist.
+
+        If the call raises, none of its rows count, and the transaction can continue. Raises TopicNotFound (`auto_create` is False,
+        or there is no batch that shows the columns), SchemaError (no rows, or a type that does not fit the topic or that a topic
+        cannot keep), OptionError (the key column is missing, cannot be a key, or is not the topic's; or the topic's transaction
+        model differs from that of earlier topics), StorageError, TxnConflict (the transaction has ended, or the outcome of a commit
+        is unknown).
         """
         self._check_takes_more("append to")
-        found = batches_of(batches)
-        first = next(found, None)
-        name = Providers(self._client).resolve(topic)
+        given = rows_given(batches)
+        providers = Providers(self._client)
+        name = providers.resolve(topic)
         self._check_takes(topic, name)
         self._check_kind([str(name)])
-        now = self._client.topics.get(name)
+        if isinstance(name, PersistentName) and (key is not None or segments is not None):
+            raise no_segments(name, f"It takes no {'key column' if key is not None else 'number of segments'}")
+        if given.columns is None:
+            now = self._client.topics.get(name)
+        else:
+            columns = from_arrow(given.columns)
+            now = providers.ensure(name, columns, segments=segments, key=key, create=auto_create)
         self._touched[str(name)] = None
+        first = next(given.batches, None)
         if first is None:
             return
         incoming = from_arrow(first.schema)
@@ -129,18 +148,19 @@ class Transaction:
         registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
         schema = arrow_schema(types)
-        routed = self._router(now, schema)
+        routed_by = key_of(now, key, schema)
+        routed = self._router(now, routed_by, schema)
         if self._staged_ms is None:
             self._staged_ms = time_ms(self._client.cluster.store)
         writers: dict[str, PartWriter] = {}
         try:
-            for batch in _then(first, found):
+            for batch in chain((first,), given.batches):
                 fitting = conform(batch, schema)
                 if registered is not None:
                     registered.refuse_nulls(fitting, str(name))
                 for segment, rows in routed(fitting):
                     if segment not in writers:
-                        writers[segment] = self._writer(segment, schema, now.layout.key)
+                        writers[segment] = self._writer(segment, schema, routed_by)
                     writers[segment].write(rows)
             closed = list(zip(sorted(writers), close_all([writers[segment] for segment in sorted(writers)]), strict=True))
         except BaseException:
@@ -148,7 +168,7 @@ class Transaction:
                 writer.discard()
             raise
         self._check_takes_more("append to")  # the iterable of batches may have ended the transaction
-        self._staged.append(Appended(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
+        self._staged.append(Appended(name, types, routed_by, tuple((s, part) for s, part in closed if part is not None)))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
         """Acknowledge rows with the commit, all or none. (`Consumer.ack` and `SparkTransaction.read` call this.)
@@ -184,12 +204,14 @@ class Transaction:
         """Raise OptionError unless these names and the names in `_touched` all have the same transaction model."""
         Providers(self._client).of([*self._touched, *names])
 
-    def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
+    def _router(
+        self, topic: Topic, key: str | None, schema: pa.Schema
+    ) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
         """Return a function that assigns the rows of a batch to segments. A marker-based topic counts as one segment."""
         if isinstance(topic.name, PersistentName):
             return lambda rows: [(str(topic.name), rows)]
         start = int(self._id.partition("_")[2]) + len(self._staged)
-        return Router(targets(topic), topic.layout.key, schema, start=start).route
+        return Router(targets(topic), key, schema, start=start).route
 
     def _writer(self, segment: str, schema: pa.Schema, key: str | None) -> PartWriter:
         return PartWriter(
@@ -333,6 +355,14 @@ class Transaction:
                 advice="Call commit() again to find out; it commits the rows of that commit. Begin a new transaction for more.",
             )
 
+    def _repr_html_(self) -> str:
+        """The state and the rows of the transaction, for notebooks."""
+        ended = "committed" if self.counts else "skipped" if self._committed is not None else "aborted" if self._aborted else None
+        state = ended or ("a commit was tried, and its outcome is unknown" if self._unknown else "not committed")
+        facts = [("transaction", self.id), ("state", state), ("application", self._app), ("version", self._version)]
+        rows = [(str(staged.topic), sum(part.rows for _, part in staged.parts)) for staged in self._staged]
+        return table((), facts) + (table(("topic", "rows"), rows) if rows else "")
+
     def __enter__(self) -> Self:
         return self
 
@@ -386,31 +416,3 @@ def identity(app: str | None, version: int | None) -> tuple[str | None, int | No
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
         raise OptionError(f"version={version!r} is not a whole number from 0.", advice="Count up from 0.")
     return app, version
-
-
-def batches_of(given: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that have rows. Raises SchemaError for anything that is not an Arrow batch or table."""
-    if isinstance(given, pa.RecordBatch):
-        if given.num_rows:
-            yield given
-    elif isinstance(given, pa.Table):
-        yield from (batch for batch in given.to_batches() if batch.num_rows)
-    elif isinstance(given, Iterable) and not isinstance(given, str | bytes | dict):
-        for one in given:
-            if not isinstance(one, pa.RecordBatch | pa.Table):
-                raise _no_batches(one)
-            yield from batches_of(one)
-    else:
-        raise _no_batches(given)
-
-
-def _no_batches(given: object) -> SchemaError:
-    return SchemaError(
-        f"append() takes Arrow batches, not {type(given).__name__}.",
-        advice="Give a pyarrow RecordBatch, a Table, or an iterable of them (pyarrow.Table.from_pylist, Table.from_pandas).",
-    )
-
-
-def _then(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest

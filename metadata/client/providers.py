@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pyspark.sql.types import StructType
 
+from ledgers.arrow import arrow_schema
 from metadata.client.client import Client
 from metadata.client.logs import logs_of
 from metadata.common.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
@@ -31,7 +32,8 @@ from metadata.rules.acks import Ack
 from metadata.rules.migrated import is_its_own
 from metadata.rules.transitions import Claim
 from metadata.store.contract import ABSENT, Record, decide, look, until
-from metadata.topics.topic import Topic
+from metadata.topics.keys import check_key
+from metadata.topics.topic import Topic, warn_of_segments
 from metadata.write.write_set import Committed, WriteSet
 
 
@@ -148,6 +150,29 @@ class Providers:
             if to is None:
                 raise
             return self.client.topics.evolve(to, types, key)
+
+    def ensure(
+        self, name: TopicName, columns: StructType, *, segments: int | None = None, key: str | None = None, create: bool = True
+    ) -> Topic:
+        """Return the topic that a write with these columns goes to. Every write, with or without Spark, finds its topic by this
+        call. If the topic does not exist and `create` is set, it is created with these columns, `segments` and `key`. A topic that
+        was created stays, also if the write fails. Idempotent.
+
+        `name`: the current name (`resolve`). `segments`: None: the write gives no number, and a new topic has one segment. Warns
+        (SegmentsIgnored) if the topic exists with another number. Raises TopicNotFound (the topic does not exist, and `create` is
+        not set), SchemaError (a topic cannot keep the columns), OptionError (the column cannot be a key), TopicExists (the name is
+        that of a deleted persistent topic).
+        """
+        if isinstance(name, PersistentName):
+            made = self.client.instream.topics.ensure(name, schema=columns, create=create)
+            return Topic(made.name, made.layout, made.record)
+        if key is not None:
+            check_key(key, arrow_schema(columns))
+        wanted = 1 if segments is None else segments
+        topic = self.client.topics.ensure(name, segments=wanted, key=key, schema=columns, create=create)
+        active = topic.active()
+        warn_of_segments(str(name), segments, len(active), first=not any(info.parent_ids for info in active))
+        return topic
 
     def named(self, text: str) -> TopicName:
         """Return the topic that the name `text` means in operations on a persistent topic itself. Unlike `resolve`, this method

@@ -9,6 +9,7 @@ from typing import Protocol
 from metadata.client.client import Client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TransactionNotFound
+from metadata.common.html import Shown
 from metadata.instream import rules as marker_rules
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn
@@ -23,7 +24,7 @@ _LAST = "9" * 20
 
 
 @dataclass(frozen=True)
-class TransactionDescription:
+class TransactionDescription(Shown):
     """One transaction, from its header or, if it is marker-based, from the transaction log. Times are ms since 1970 by the store's
     clock.
 

@@ -25,6 +25,11 @@ class Lag:
     bytes: int
     seconds: float
 
+    def _repr_html_(self) -> str:
+        from metadata.common.html import described  # imported late, because every Spark process that plans a read has this module
+
+        return described(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Left:

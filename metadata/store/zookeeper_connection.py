@@ -238,5 +238,8 @@ class _Silent(logging.Filter):
 
 
 log = logging.getLogger("kazoo.client.txnsegment")
-"""The logger that kazoo uses for txnsegment. It logs no credentials and propagates to `kazoo.client`."""
+"""The logger that kazoo uses for txnsegment. It logs no credentials and propagates to `kazoo.client`. If a program has no logging,
+Python would print each failed attempt to connect; the handler prevents it. The error of the store says the same once.
+"""
 log.addFilter(_Silent())
+log.addHandler(logging.NullHandler())

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from metadata.common.errors import OptionError
 
+if TYPE_CHECKING:
+    from metadata.topics.topic import Topic  # tasks of a write also import this module, and must not import the metadata store
+
 
 def check_key(key: str, schema: pa.Schema) -> None:
     """Raise OptionError if the key column does not exist, occurs twice, or is not a string, binary or integer."""
     key_index(key, schema)
+
+
+def key_of(topic: Topic, given: str | None, columns: pa.Schema) -> str | None:
+    """Return the column by which the rows of a write are routed: the topic's key, or the key column `given` if the topic has no key
+    yet. Raises OptionError if the two differ, or if the rows have no such column that can be a key.
+    """
+    kept = topic.layout.key
+    if kept is not None and given is not None and given != kept:
+        raise OptionError(
+            f"The key column of the write is {given!r}, but the topic {topic.name} routes by {kept!r}.",
+            advice="Give no key column (the option keyColumn, the argument key): a topic keeps its first key.",
+        )
+    key = given if kept is None else kept
+    if key is not None:
+        check_key(key, columns)
+    return key
 
 
 def key_index(key: str, schema: pa.Schema) -> int:

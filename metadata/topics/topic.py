@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 from metadata.common.errors import TopicNotFound
@@ -32,6 +33,23 @@ class Topic:
         """Return the active segments in the order of their ranges. They tile the ring."""
         infos = [i for i in self.layout.segments.values() if i.state is SegmentState.ACTIVE]
         return sorted(infos, key=lambda i: i.hash_range.start)
+
+
+class SegmentsIgnored(UserWarning):
+    """A write gave a number of segments for a topic that exists with another number. The number is for new topics only."""
+
+
+def warn_of_segments(topic: str, wanted: int | None, active: int, *, first: bool) -> None:
+    """Warn if a write wants another number of segments than a topic has. `first`: whether the topic still has its first segments.
+    After a split or a merge the numbers differ rightly, so there is no warning. `wanted`: None: the write gives no number.
+    """
+    if wanted is not None and first and wanted != active:
+        warnings.warn(
+            f"The write gives segments={wanted}, but {topic} exists with {active}: the number is for new topics only. "
+            "Leave it out, or split and merge segments (txnsegment topics split, topics merge).",
+            SegmentsIgnored,
+            stacklevel=4,
+        )
 
 
 def of_record(name: TopicName, record: Record | None) -> Topic | None:

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from metadata.common.failures import contained
 
 Job = Callable[[], object]
+BEGIN_SECONDS = 1.0
+"""How long `close` waits for a thread whose start was interrupted to begin."""
 
 
 class Background:
@@ -32,6 +34,7 @@ class Background:
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._begun = threading.Event()
         self._lock = threading.Lock()
 
     def __call__(self, job: Job) -> None:
@@ -40,7 +43,8 @@ class Background:
         with self._lock:
             self._jobs.put(job)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="txnsegment-background", daemon=True)
+                self._begun = threading.Event()
+                self._thread = threading.Thread(target=self._run, args=(self._begun,), name="txnsegment-background", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
@@ -50,13 +54,18 @@ class Background:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            thread = self._thread
+            thread, begun = self._thread, self._begun
             if thread is None:
                 return
             self._jobs.put(None)
-        thread.join()
+        try:
+            thread.join()
+        except RuntimeError:  # an interrupt (Ctrl-C) ended the call that started the thread: it begins soon, or never
+            if begun.wait(BEGIN_SECONDS):
+                thread.join()
 
-    def _run(self) -> None:
+    def _run(self, begun: threading.Event) -> None:
+        begun.set()
         while (job := self._jobs.get()) is not None:
             self._attempt(job)
             while not self._jobs.empty():

@@ -9,6 +9,7 @@ from ledgers.model import Part
 from metadata.cluster.cluster import Cluster
 from metadata.cluster.ledger_root import MARK
 from metadata.common.errors import PartsGone, SegmentSealed, StorageError, TxnConflict
+from metadata.common.html import Shown
 from metadata.records.cluster_records import Settings
 from metadata.records.names import TopicName, segment_name
 from metadata.records.records import Layout, SegmentState, SegmentWrite
@@ -46,7 +47,7 @@ class WriteSet:
 
 
 @dataclass(frozen=True)
-class Committed:
+class Committed(Shown):
     """The result of a commit. `number`: the registration's number; None if this commit registered no rows. `txn_id`: None if this
     commit created no header. `skipped`: the version had committed before, so this commit wrote nothing.
     """

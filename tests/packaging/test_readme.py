@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
@@ -25,12 +24,13 @@ BLOCKS = [block for page in readme.PAGES for block in readme.blocks(page.read_te
 
 HOW = {
     ("sh", "ci"): "test_ci_runs_these",
-    ("python", "quickstart"): "make quickstart",
-    ("text", "quickstart"): "make quickstart",
-    ("python", "tour"): "test_the_tour_of_the_readme_runs",
-    ("sh", "tour"): "test_the_tour_of_the_readme_runs",
-    ("python", "python"): "test_the_tour_of_the_readme_runs",
-    ("python", "subscriptions"): "test_the_tour_of_the_readme_runs",
+    ("sh", "quickstart"): "test_the_pages_run_as_they_are_read",
+    ("python", "quickstart"): "test_the_pages_run_as_they_are_read",
+    ("text", "quickstart"): "test_the_pages_run_as_they_are_read",
+    ("python", "tour"): "test_the_pages_run_as_they_are_read",
+    ("sh", "tour"): "test_the_pages_run_as_they_are_read",
+    ("python", "python"): "test_the_pages_run_as_they_are_read",
+    ("python", "subscriptions"): "test_the_pages_run_as_they_are_read",
     ("python", "pipeline"): "tests/spark/test_connect.py",
     ("sh", "wheel"): "test_the_cluster_commands_of_the_readme_run",
     ("sh", "pack"): "test_the_cluster_commands_of_the_readme_run",
@@ -93,45 +93,42 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     return ran.stdout
 
 
-SESSION = """
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-spark.conf.set("spark.sql.shuffle.partitions", "2")
+SHELL = """
+import subprocess
+def _shell(commands):
+    subprocess.run(["bash", "-euo", "pipefail", "-c", commands], check=True)
 """
+"""The beginning of the program that runs the pages: a function that runs a block of commands."""
 
 
 @pytest.mark.slow
-def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
-    """The Spark programs of the tour run one after the other in one session. These then run on the same cluster, in this order: the
-    program about subscriptions, the commands of the tour, and the program without Spark.
+def test_the_pages_run_as_they_are_read(tmp_path: Path) -> None:
+    """All programs and commands of README.md, docs/tour.md and docs/reference.md run from top to bottom: the programs in one
+    process of Python, the commands where they stand, all of them in the environment that the first block exports. CI runs the
+    others.
     """
-    url = (tmp_path / "cluster").as_uri()
-    (tmp_path / "tour.py").write_text(
-        "\n".join([SESSION, *texts("python", "tour"), "spark.read.format('txnsegment').load('small').show()"])
-    )
-    printed = shell("python tour.py", tmp_path, TXNSEGMENT_SERVICE_URL=url)
+    export, *blocks = (b for b in BLOCKS if HOW[b.language, b.purpose] == "test_the_pages_run_as_they_are_read")
+    assert export.text.startswith("export TXNSEGMENT_SERVICE_URL=")
+    steps = [b.text if b.language == "python" else f"_shell({b.text!r})\n" for b in blocks if b.language != "text"]
+    last = "spark.read.format('txnsegment').load('small').show()"
+    (tmp_path / "pages.py").write_text("\n".join([SHELL, *steps, last]))
+    printed = shell(f"{export.text}\npython pages.py", tmp_path, TMPDIR=str(tmp_path), PYTHONUNBUFFERED="1")
+
+    (said,) = texts("text", "quickstart")
+    assert said in printed
+    quick = printed.partition(said)[2]
+    assert "topic://public/default/delays" in quick
+    assert "topic://public/default/late" in quick
     assert "|     ann|       30.0|" in printed  # the scan sums the amounts above 10
-    assert "|       3|" in printed  # the view counts the rows
+    assert "|       4|" in printed  # the view counts the rows
     assert "segment://public/default/orders/" in printed
     assert "|     ann|   7.0|" in printed  # a row of the topic `small`
-
-    (program,) = texts("python", "subscriptions")
-    (tmp_path / "subscriptions.py").write_text(program)
-    # the program prints that 2 messages were delivered and that 0 are left
-    assert shell("python subscriptions.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2 0\n"
-
-    commands_text = "\n".join(commands("tour"))
-    told = shell(commands_text, tmp_path, TXNSEGMENT_SERVICE_URL=url)
-    for topic in ("orders", "large", "small", "payments"):
-        assert f"topic://public/default/{topic}" in told
-    assert "All are sound." in told
-    assert "Created the subscription billing of topic://public/default/orders; 4 rows" in told
-
-    (program,) = texts("python", "python")
-    (tmp_path / "till.py").write_text(program)
-    assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2\n"
-    listed = shell("txnsegment txns list --json", tmp_path, TXNSEGMENT_SERVICE_URL=url)
-    assert {txn["state"] for txn in json.loads(listed)} == {"COMMITTED"}
+    assert "\n2 0\n" in printed  # the program about subscriptions: 2 messages were delivered, and 0 are left
+    assert "\n2\n" in printed  # the program without Spark has committed 2 rows
+    for topic in ("orders", "large", "small", "paid", "payments"):
+        assert f"topic://public/default/{topic}" in printed
+    assert "All are sound." in printed
+    assert "Created the subscription billing of topic://public/default/orders; " in printed
 
 
 # --- the cluster ----------------------------------------------------------------------------------------------------

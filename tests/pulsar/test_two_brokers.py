@@ -73,7 +73,7 @@ def second(pulsar_broker: PulsarBroker, tmp_path: Path, monkeypatch: pytest.Monk
 def write(url: str, topic: str, numbers: range, *, commit: bool = True) -> None:
     rows = pa.table({"n": list(numbers), "k": [f"k{number}" for number in numbers]}, COLUMNS)
     with connect(url) as cluster, cluster.begin() as txn:
-        txn.append(topic, rows, key="k")  # type: ignore[call-arg]
+        txn.append(topic, rows, key="k")
         if commit:
             txn.commit()
         else:

@@ -37,8 +37,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
     """Return the cluster of `--service-url` (before or after the command) or of the environment variable. `create`: whether to
-    create a missing embedded cluster. Only `topics create` does so. For other commands a mistyped URL would look like an empty
-    cluster.
+    create a missing embedded cluster. Only `topics create` and `topics write` do so. For other commands a mistyped URL would look
+    like an empty cluster.
     """
     from txnsegment.cluster import cluster_at  # imported late, because pyspark and pydantic take long to load
 
@@ -71,6 +71,22 @@ def say(text: str = "", *, err: bool = False) -> None:
     (`ledgers.plain_text`).
     """
     typer.echo(plain_text.shown(text, lines=True), err=err)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone. `yes`: the user has answered by `--yes`. Raises OptionError if nobody can answer,
+    because the standard input is no terminal. Ends the command if the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise OptionError(
+            f"{question.partition('?')[0]}: the command asks before it does that, and no terminal can answer.",
+            advice="Give --yes to do it without a question. Nothing was done.",
+        )
+    if not typer.confirm(plain_text.shown(question), err=True):
+        say("Nothing was done.", err=True)
+        raise typer.Exit(1)
 
 
 class PlainFormatter(logging.Formatter):

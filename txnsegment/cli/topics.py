@@ -1,9 +1,8 @@
-"""`txnsegment topics`: create, list, describe, split, merge, migrate, delete, read; schemas, properties, policies."""
+"""`txnsegment topics`: create, list, describe, split, merge, migrate, delete, read, write; schemas, properties, policies."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +10,14 @@ import typer
 
 from metadata.common.errors import OptionError
 from pulsar_protocol.schemes import is_pulsar
+from txnsegment.cli import rows
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import (
     AsJson,
     Namespace,
     ServiceUrl,
+    confirm,
     console,
     moment,
     opened,
@@ -31,7 +32,7 @@ from txnsegment.cli.shown import (
 if TYPE_CHECKING:
     from txnsegment.topics import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete, read and write topics; their schemas.")
 
 app.command()(schema)
 
@@ -168,9 +169,16 @@ def migrate(
 
 
 @app.command()
-def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -> None:
-    """Delete a topic and its rows. This cannot be undone."""
+def delete(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Delete a topic and its rows, after a question. This cannot be undone."""
     with opened(context, service_url) as cluster:
+        full = cluster.topics.describe(name).name
+        confirm(f"Delete {full} and all of its rows? This cannot be undone.", yes=yes)
         cluster.topics.delete(name)
         files = "" if is_pulsar(cluster.url) else " An orphan sweep deletes its files after the grace period."
     say(f"Deleted {name}.{files}")
@@ -216,24 +224,8 @@ def model(
     say(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
 
 
-@app.command()
-def read(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, or one segment://...")],
-    limit: Annotated[int, typer.Option(min=1, help="The largest number of rows to show.")] = 20,
-    message_ids: Annotated[bool, typer.Option("--message-ids", help="Add __messageId, ledger:entry:index.")] = False,
-    json: AsJson = False,
-    service_url: ServiceUrl = None,
-) -> None:
-    """Show the first committed rows, in the order of their transactions; with --json one JSON object on each line."""
-    with opened(context, service_url) as cluster:
-        found = cluster.rows(name, limit, message_ids=message_ids)
-        if json:
-            for row in found.rows:
-                show_json(row)
-            return
-        rows = [[row[column] for column in found.columns] for row in islice(found.rows, limit)]
-        show_table(found.columns, rows, empty=f"{name} has no committed rows.")
+app.command()(rows.read)
+app.command()(rows.write)
 
 
 @app.command()
@@ -287,7 +279,7 @@ def scaling(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or namespace://tenant/namespace for all of its topics.")],
     rows_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
     bytes_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
-    min_segments: Annotated[int | None, typer.Option(help="Active segments at least (1).")] = None,
+    min_segments: Annotated[int | None, typer.Option(help="Active segments at least. Merge down to it; without it never.")] = None,
     max_segments: Annotated[int | None, typer.Option(help="Active segments at most (64).")] = None,
     cool_down: Annotated[
         str | None,
@@ -320,7 +312,7 @@ def scaling(
         limits = [f"{limit} {what} a second" for limit, what in ((found.rows, "rows"), (found.bytes, "bytes")) if limit is not None]
         say(
             f"{name}: a segment splits above {' or '.join(limits)} over {found.cool_down_ms / 1000:g} s, "
-            f"{found.fewest} to {found.most} segments."
+            f"{'never merges, at most' if found.fewest is None else f'{found.fewest} to'} {found.most} segments."
         )
 
 

@@ -6,12 +6,13 @@ import pyarrow as pa
 
 from ledgers.arrow import arrow_schema, conform
 from metadata.common.errors import SchemaError
+from metadata.topics.topic import warn_of_segments
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Rows
 from pulsar_protocol.layout import Layout
 from pulsar_protocol.values import Values, codec
-from spark_txn_sink.pulsar.admin import when_created
-from spark_txn_sink.pulsar.rows import is_binary, messages_of, row_format, value_columns
+from spark_txn_sink.pulsar.admin import found_or_created, when_created
+from spark_txn_sink.pulsar.rows import check_new_topic, is_binary, messages_of, row_format, value_columns
 from txnsegment.schemas import from_arrow
 
 
@@ -19,6 +20,23 @@ def values_of(client: PulsarClient, topic: str) -> Values | None:
     """Return the value format of a topic, or None if the topic has no schema. Raises SchemaError, the broker's error."""
     schema = client.schema(topic)
     return None if schema is None else codec(schema, topic)
+
+
+def layout_for(
+    client: PulsarClient, topic: str, columns: pa.Schema, key: str | None, segments: int | None, admin_url: str | None
+) -> Layout:
+    """Return the layout of a topic that rows with these columns are sent to. If the topic does not exist, it is created as by a
+    write of Spark. `admin_url`: None means that no topic is created. Raises TopicMissing, SchemaError, Refused.
+    """
+
+    def check() -> None:
+        if key is not None:
+            check_key(columns, key)
+        check_new_topic(topic, arrow_schema(from_arrow(columns)), key, "columns")
+
+    found = found_or_created(client, topic, admin_url, 1 if segments is None else segments, check)
+    warn_of_segments(topic, segments, len(found.active), first=not any(one.parents for one in found.active))
+    return found
 
 
 def registered(client: PulsarClient, layout: Layout, columns: pa.Schema, key: str | None) -> Values:

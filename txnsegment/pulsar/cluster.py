@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, NoReturn, Self, cast
+
+import pyarrow as pa
 
 from metadata.common.errors import OptionError
+from metadata.common.html import columns, table
 from metadata.records.names import topic_name
 from pulsar_protocol import auth
 from pulsar_protocol.client import PulsarClient
+from pulsar_protocol.errors import OlderModel, TopicMissing
 from pulsar_protocol.layout import Bits, bits_of
 from pulsar_protocol.rest import admin_url
 from spark_txn_sink.pulsar.many_topics import Application
@@ -26,7 +30,7 @@ from txnsegment.pulsar.topics import PulsarTopics
 from txnsegment.pulsar.transaction import PulsarTransaction
 from txnsegment.pulsar.transactions import PulsarTransactions
 from txnsegment.rows import Rows
-from txnsegment.transaction import Batches, Transaction, identity, timeout_ms
+from txnsegment.transaction import Transaction, identity, timeout_ms
 
 if TYPE_CHECKING:
     from txnsegment.pulsar.spark_transaction import PulsarSparkTransaction
@@ -88,6 +92,11 @@ class PulsarCluster:
     def url(self) -> str:
         return self.client.url
 
+    def _repr_html_(self) -> str:
+        """The cluster and the topics of `public/default`, for notebooks."""
+        rows = [(topic.name, len(topic.segments), columns(topic.schema)) for topic in self.topics.list()]
+        return table((), [("cluster", self.url)]) + table(("topic", "segments", "columns"), rows)
+
     def rows(self, topic: str, limit: int = 20, *, message_ids: bool = False) -> Rows:
         """Return the first committed rows of a topic or of one `segment://..`, as JSON values, to look at. `message_ids`: whether
         to add the column `__messageId`. Raises TopicMissing.
@@ -135,18 +144,43 @@ class PulsarCluster:
         most = timeout_ms(timeout, SPARK_TIMEOUT_MS, MAX_TIMEOUT_MS)
         return PulsarSparkTransaction(self.client, most, self._bits, application)
 
-    def producer(self, topic: str, *, key: str | None = None, max_waiting: int = MAX_WAITING) -> Producer:
-        """Return a producer of rows for one topic, which commits them transaction by transaction. `key`: see
-        `PulsarTransaction.append`. `max_waiting`: how many rows may wait for a flush. The values of rows take the types of the
-        topic, and a column that no waiting row has is refused by `flush`. Raises TopicMissing.
+    def producer(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        segments: int | None = None,
+        auto_create: bool = True,
+        max_waiting: int = MAX_WAITING,
+    ) -> Producer:
+        """Return a producer of rows for one topic, which commits them transaction by transaction. If the topic does not exist, the
+        first rows create it, with their columns. `key`, `segments`, `auto_create`: see `PulsarTransaction.append`. `max_waiting`:
+        how many rows may wait for a flush. The values of rows take the types of the topic, and a column that no waiting row has is
+        refused by `flush`. Raises TopicMissing (`auto_create` is False, or a `persistent://` topic has the name).
         """
-        name = str(topic_name(topic))
-        self.client.layout(name)
+        name, new = str(topic_name(topic)), False
+        try:
+            self.client.layout(name)
+        except OlderModel:
+            raise
+        except TopicMissing:
+            if not auto_create:
+                raise
+            new = True
+
+        def typed(rows: pa.Table) -> pa.Table:
+            try:
+                return python_rows(rows, values_of(self.client, name))
+            except TopicMissing:
+                return rows  # its types become those of the topic, or `append` raises the same error
+
         return Producer(
-            lambda: cast("Transaction", _Keyed(self.begin(), key)),
+            lambda: cast("Transaction", self.begin()),
             name,
             max_waiting=max_waiting,
-            typed=lambda rows: python_rows(rows, values_of(self.client, name)),
+            typed=typed,
+            options={"key": key, "segments": segments},
+            new=new,
         )
 
     def consumer(
@@ -206,16 +240,3 @@ def _application(app: str | None, version: int | None, namespace: str) -> Applic
     if namespace.count("/") != 1 or not all(namespace.split("/")):
         raise OptionError(f"{namespace!r} is no namespace.", advice="Write it as tenant/namespace, such as public/default.")
     return Application(app, version, namespace, admin_url())
-
-
-class _Keyed:
-    """A transaction for `Producer`, which appends rows and commits. `key`: the key column of the rows."""
-
-    def __init__(self, txn: PulsarTransaction, key: str | None) -> None:
-        self._txn, self._key = txn, key
-
-    def append(self, topic: str, batches: Batches) -> None:
-        self._txn.append(topic, batches, key=self._key)
-
-    def commit(self) -> Any:
-        return self._txn.commit()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -20,7 +21,9 @@ from pulsar_protocol.rest import NOT_EMPTY, Refused, path_of
 from pulsar_protocol.retries import repeat
 from pulsar_protocol.values import codec
 from spark_txn_sink.pulsar.admin import check_namespace
+from txnsegment.pulsar import rows
 from txnsegment.pulsar.refused import refusal, rest
+from txnsegment.reading import Place, options_of
 from txnsegment.topics import SegmentDescription, TopicDescription
 
 log = logging.getLogger("txnsegment.topics.pulsar")
@@ -47,6 +50,9 @@ class PulsarTopics:
     """The scalable topics of a Pulsar cluster. A bare `name` means `topic://public/default/name`. To create, split, merge and
     delete topics, Pulsar's REST interface is needed, whose URL is in the variable TXNSEGMENT_PULSAR_ADMIN_URL.
     """
+
+    metadata_columns = rows.METADATA_NAMES
+    """The columns that `read` and `follow` add with `metadata=True`."""
 
     def __init__(self, client: PulsarClient) -> None:
         self._client = client
@@ -87,6 +93,49 @@ class PulsarTopics:
                 for one in layout.segments.values()
             ),
         )
+
+    def columns_now(self, name: str) -> StructType | None:
+        """Return the columns of a topic; None if it does not exist, or has no schema yet. Raises OlderModel."""
+        try:
+            return self.describe(name).schema
+        except OlderModel:
+            raise
+        except TopicMissing:
+            return None
+
+    def read(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "earliest",
+        end: Place = "latest",
+        metadata: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Return the committed rows of a topic as a stream of Arrow batches, as `ClusterTopics.read` does. Rows of a segment are in
+        order, and come after those of its parents. `start`, `end`: `earliest`, `latest`, a datetime with a time zone, or the JSON
+        text of an offset. Raises TopicMissing, OptionError, SchemaError, DataLoss.
+        """
+        return rows.read(self._options(name, columns, start, end, metadata=metadata))
+
+    def follow(
+        self,
+        name: str | Sequence[str],
+        *,
+        columns: Sequence[str] | None = None,
+        start: Place = "latest",
+        metadata: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the committed rows of a topic after `start`, and wait for more without end, as `ClusterTopics.follow` does. The
+        broker is asked ten times a second. Retention may remove rows before they are read; this is DataLoss.
+        """
+        return rows.follow(self._options(name, columns, start, "latest", metadata=metadata))
+
+    def _options(
+        self, name: str | Sequence[str], columns: Sequence[str] | None, start: Place, end: Place, *, metadata: bool
+    ) -> dict[str, str]:
+        names = rows.full_name(name) if isinstance(name, str) else [rows.full_name(one) for one in name]
+        return options_of(self._client.url, names, columns, start, end, metadata=metadata)
 
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: object = None) -> TopicDescription:
         """Create a topic. Raises OptionError if `key` or `schema` is given, or if the URL of the REST interface is not set. Raises

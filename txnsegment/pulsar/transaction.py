@@ -14,6 +14,7 @@ from typing import Self
 import pyarrow as pa
 
 from metadata.common.errors import OptionError, OutcomeUnknown, TopicSealed, TxnConflict
+from metadata.common.html import table
 from metadata.records.names import topic_name
 from metadata.write.write_set import Committed
 from pulsar_protocol.client import PulsarClient, TxnId
@@ -21,6 +22,7 @@ from pulsar_protocol.errors import TRANSACTION_NOT_FOUND, ConnectionLost, Pulsar
 from pulsar_protocol.layout import Bits, Layout, Position
 from pulsar_protocol.producers import lend
 from pulsar_protocol.values import Values
+from spark_txn_sink.pulsar.admin import when_created
 from spark_txn_sink.pulsar.attempts import Opened, make_log
 from spark_txn_sink.pulsar.ends import NotCommitted
 from spark_txn_sink.pulsar.journal import merged
@@ -28,9 +30,10 @@ from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
-from txnsegment.pulsar.appended import messages, registered, values_of
+from txnsegment.batches import Batches, rows_given
+from txnsegment.pulsar.appended import layout_for, messages, registered, values_of
 from txnsegment.pulsar.ending import Participant, Participants, VersionEnd, commit_asked, ended_early
-from txnsegment.transaction import Batches, TransactionAborted, UncommittedTransaction, batches_of
+from txnsegment.transaction import TransactionAborted, UncommittedTransaction
 
 ENTRY_ROWS = 1_000
 """How many rows an entry has at most."""
@@ -95,10 +98,15 @@ class PulsarTransaction:
         """The id of the transaction, as the broker shows it. None: nothing was appended yet."""
         return None if self._id is None else self._id.text
 
-    def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
+    def append(
+        self, topic: str, batches: Batches, *, key: str | None = None, segments: int | None = None, auto_create: bool = True
+    ) -> None:
         """Send rows to a topic, within this transaction. The rows are encoded by the topic's schema, and must have all its
         columns. Integers may have a wider type if they fit. A topic without a schema gets the schema of the first rows, as by a
-        write of Spark.
+        write of Spark. A topic that does not exist is created by Pulsar's REST interface, as by a write of Spark, and stays.
+
+        `batches`: as in `Transaction.append`. `segments`: the number of segments of a topic that this call creates; default: 1.
+        `auto_create`: whether to create a topic that does not exist.
 
         `key`: the column with the keys of the messages (text, bytes or integers). The key of a row decides its segment, and rows of
         a key keep their order. The column stays in the rows. None: the messages have no keys, unless the topic's schema has keys
@@ -107,22 +115,27 @@ class PulsarTransaction:
         A row that is larger than the broker's `maxMessageSize` is sent in chunks. If a segment is split or merged meanwhile, the
         remaining rows go to its children.
 
-        Raises TopicMissing (also if no REST interface is known to create the topic's writers' log), SchemaError, SchemaRefused (by
-        the broker), MessageTooLarge (a row above 256 MB), UnknownVersion (there are keys, and the routing of the broker's version
-        is not known), TopicSealed (a segment was split or merged, and it is unknown whether it has the last entry that was sent to
-        it: run the transaction again), TxnConflict (timed out), OptionError (the transaction has ended, or the schema has the keys
-        in its rows and `key` is given).
+        Raises TopicMissing (`auto_create` is False, there is no batch that shows the columns, or no REST interface is known to
+        create the topic or its writers' log), SchemaError, SchemaRefused (by the broker), MessageTooLarge (a row above 256 MB),
+        UnknownVersion (there are keys, and the routing of the broker's version is not known), TopicSealed (a segment was split or
+        merged, and it is unknown whether it has the last entry that was sent to it: run the transaction again), TxnConflict (timed
+        out), OptionError (the transaction has ended, or the schema has the keys in its rows and `key` is given).
         """
         self._check_takes("append")
         name = str(topic_name(topic))
-        layout, values = self._client.layout(name), values_of(self._client, name)
+        given = rows_given(batches)
+        if given.columns is None:
+            layout = self._client.layout(name)
+        else:
+            admin_url = self._application.admin_url if auto_create else None
+            layout = layout_for(self._client, name, given.columns, key, segments, admin_url)
+        values = when_created(lambda: values_of(self._client, name))
         make_log(self._client, name, self._application.admin_url)
         self._appending += 1
         try:
-            given = batches_of(batches)
-            if (first := next(given, None)) is not None:
+            if (first := next(given.batches, None)) is not None:
                 values = registered(self._client, layout, first.schema, key) if values is None else values
-                self._send(layout, values, chain((first,), given), key)
+                self._send(layout, values, chain((first,), given.batches), key)
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
@@ -404,6 +417,12 @@ class PulsarTransaction:
     def _check_open(self, verb: str) -> None:
         if self._ended:
             raise OptionError(f"The transaction {self.id or ''} has ended: it cannot {verb}.", advice="Begin another one.")
+
+    def _repr_html_(self) -> str:
+        """The state and the rows of the transaction, for notebooks."""
+        state = self._outcome or ("committed" if self._committed is not None else "ended" if self._ended else "not committed")
+        facts = [("transaction", self.id), ("state", state), ("rows", self._rows), ("topics", ", ".join(self._places))]
+        return table((), facts)
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from metadata.common.errors import OptionError, TransactionNotFound, TxnConflict
+from metadata.common.html import Shown
 from metadata.records.names import topic_name
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.cut import Segment
@@ -43,7 +44,7 @@ GIVEN: Final = {COMMITTED: COMMITTED, UNDECIDED.upper(): UNDECIDED, "OPEN": UNDE
 
 
 @dataclass(frozen=True)
-class PulsarTransactionDescription:
+class PulsarTransactionDescription(Shown):
     """One transaction, with the fields of `TransactionDescription` that can be known.
 
     - `state`: `COMMITTED`, `OPEN or ABORTED` (no row of it is delivered), or `UNKNOWN` (retention has removed its first row).

@@ -185,7 +185,7 @@ def _under_policy(state: MemoryState) -> MemoryState:
     """
     clock = SimulatedClock()
     cluster = Cluster("memory://policy", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
-    limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
+    limits = {"split_rows_per_second": 10, "min_segments": 1, "max_segments": MANY, "scaling_cool_down_ms": 200}
     set_for_topic(cluster, topic_name(T), limits)
     return state
 

@@ -126,7 +126,7 @@ def test_a_topic_of_an_earlier_version_is_shown_escaped_and_can_be_deleted(url: 
     assert not HARMFUL.search((tmp_path / "topic.svg").read_text(encoding="utf-8").replace("\n", ""))
     (found,) = [topic for topic in json.loads(run("topics", "list", "--json")) if topic["name"] != "topic://public/default/t"]
     assert found["name"] == f"topic://public/default/{OLD}"
-    run("topics", "delete", OLD)
+    run("topics", "delete", OLD, "--yes")
     assert r"\x1b" not in run("topics", "list")
 
 

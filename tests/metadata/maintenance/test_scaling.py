@@ -73,6 +73,14 @@ def test_neighbours_merge_below_half_of_the_limit_together_and_only_if_nothing_s
     assert decided(even(4), 0, 0, 0, 0, rule=dataclasses.replace(RULE, fewest=4)) == []
 
 
+def test_segments_are_merged_only_if_somebody_said_how_few_are_enough() -> None:
+    rule = dataclasses.replace(RULE, fewest=None)
+    assert decided(even(4), 0, 0, 0, 0, rule=rule) == []
+    assert decided(even(4), 0, 0, 0, 9_000, rule=rule) == [(3,)]
+    assert decided(even(1), 0, rule=rule) == []
+    assert scaling.rule(Policies(split_rows_per_second=5, min_segments=1)) == Rule(5, None, 1, 64, scaling.COOL_DOWN_MS)
+
+
 def test_a_young_segment_is_neither_split_nor_merged() -> None:
     assert decided(even(2, age_ms=9_999), 9_000, 9_000) == []
     assert decided(even(2, age_ms=9_999), 0, 0) == []
@@ -94,7 +102,7 @@ def test_a_segment_of_one_hash_is_not_split() -> None:
 def test_without_a_rate_limit_no_segment_is_scaled() -> None:
     assert scaling.rule(Policies()) is None
     assert scaling.rule(Policies(max_segments=9, min_segments=2)) is None
-    assert scaling.rule(Policies(split_rows_per_second=5)) == Rule(5, None, 1, scaling.MAX_SEGMENTS, scaling.COOL_DOWN_MS)
+    assert scaling.rule(Policies(split_rows_per_second=5)) == Rule(5, None, None, scaling.MAX_SEGMENTS, scaling.COOL_DOWN_MS)
     whole = Policies(split_bytes_per_second=7, min_segments=9, max_segments=4, scaling_cool_down_ms=1)
     assert scaling.rule(whole) == Rule(None, 7, 9, 9, 1)
 
@@ -116,7 +124,7 @@ def test_scaling_converges_under_an_even_load(seed: int) -> None:
         assert [i.hash_range.start for i in active[1:]] == [i.hash_range.end + 1 for i in active[:-1]]
         assert (active[0].hash_range.start, active[-1].hash_range.end) == (0, RING - 1)
     assert not found
-    assert rule.fewest <= len(active) <= max(rule.most, 16)
+    assert (rule.fewest or 0) <= len(active) <= max(rule.most, 16)
 
 
 def _done(active: list[SegmentInfo], change: Change, taken: int) -> tuple[int, list[SegmentInfo]]:
@@ -163,7 +171,7 @@ def loaded(**policies: int) -> Bench:
 @pytest.mark.parametrize("folded", [False, True])
 def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) -> None:
     """The load is measured from registrations, which are in the log or, if `folded`, in the index snapshots."""
-    bench = loaded()
+    bench = loaded(min_segments=1)
     publish(bench, 1_001, folded=folded)
     one = scaler(bench)
     assert one.scale().splits == 2

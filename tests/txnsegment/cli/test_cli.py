@@ -77,7 +77,7 @@ def test_segments_that_split_and_merge_by_themselves(run: Run, url: str) -> None
         assert [(r.splits, r.merges) for r in reports] == [(1, 0)]
         cluster.scaling.clear("t")
         cluster.retention.clear("namespace://public/default")
-        assert cluster.scaling.get("t") == Rule(None, 5000, 1, 64, 300_000)
+        assert cluster.scaling.get("t") == Rule(None, 5000, None, 64, 300_000)
     bad = run("topics", "scaling", "t", "--min-segments", "9", "--max-segments", "2", code=1).stderr
     assert "min_segments = 9 is above max_segments = 2" in bad
     assert "rows_per_second is 0" in run("topics", "scaling", "t", "--rows-per-second", "0", code=1).stderr
@@ -131,7 +131,7 @@ def test_the_topics_commands_create_list_describe_and_delete(run: Run) -> None:
     assert "k string, n int" in text
     assert "segment://public/default/t/8000-ffff-1" in text
     assert "topic://public/default/t" in run("topics", "list").stdout
-    run("topics", "delete", "t")
+    run("topics", "delete", "t", "--yes")
     assert [t["name"] for t in answer(run("topics", "list", "--json"))] == ["topic://a/b/c"]
 
 

@@ -54,5 +54,5 @@ def test_the_commands_work_on_persistent_topics(cluster: Cluster, url: str) -> N
     run("sweep")
     shown = run("topics", "model", "namespace://public/default", "--new-persistent", "metadata").stdout
     assert shown == "namespace://public/default: new persistent:// topics are topic:// (metadata).\n"
-    run("topics", "delete", P)
+    run("topics", "delete", P, "--yes")
     assert "There is no topic" in run("topics", "describe", P, code=1).stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import IO
 import pyarrow as pa
 import pytest
 
+from conformance.servers import free_ports
 from metadata.store import open_store
 from tests.txnsegment.cli.test_cli import undecided
 from txnsegment import Cluster, connect
@@ -221,3 +224,53 @@ def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
         assert "fail" not in run("doctor", "--service-url", url)
         process.terminate()
         assert process.wait(timeout=30) == 0
+
+
+def on_a_terminal(url: str, answer: str, *arguments: str) -> tuple[int, str]:
+    """Run a command whose input and messages are a terminal, at which somebody gives an answer. Return its exit code and the
+    screen."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, *arguments], env=environment(TXNSEGMENT_SERVICE_URL=url), stdin=slave, stdout=slave, stderr=slave
+    ) as process:
+        os.close(slave)
+        os.write(master, answer.encode())
+        screen = b""
+        with contextlib.suppress(OSError):  # the terminal ends with the process
+            while more := os.read(master, 4096):
+                screen += more
+    os.close(master)
+    return process.returncode, screen.decode()
+
+
+def test_a_topic_is_deleted_only_after_a_question(url: str, cluster: Cluster) -> None:
+    cluster.topics.create("t")
+    for answer in ("n\n", "\n"):
+        code, screen = on_a_terminal(url, answer, "topics", "delete", "t")
+        assert (code, "Delete topic://public/default/t and all of its rows? This cannot be undone. [y/N]" in screen) == (1, True)
+        assert "Nothing was done." in screen
+    script = subprocess.run(
+        [*PROGRAM, "topics", "delete", "t"],
+        env=environment(TXNSEGMENT_SERVICE_URL=url),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert script.returncode == 1
+    assert "Give --yes to do it without a question. Nothing was done." in script.stderr
+    assert len(cluster.topics.list()) == 1
+    assert on_a_terminal(url, "y\n", "topics", "delete", "t")[0] == 0
+    assert cluster.topics.list() == []
+
+
+@pytest.mark.slow
+def test_an_unreachable_zookeeper_is_one_message() -> None:
+    """The command waits for ten seconds. The library that it uses logs nothing meanwhile."""
+    (port,) = free_ports(1)
+    done = subprocess.run(
+        [*PROGRAM, "topics", "list", "--service-url", f"zk://127.0.0.1:{port}/x"], env=environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    message, advice = done.stderr.splitlines()
+    assert message.startswith(f"Error: No ZooKeeper server of 127.0.0.1:{port} answered within")
+    assert advice.startswith("Check that the servers run")

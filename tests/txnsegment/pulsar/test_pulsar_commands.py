@@ -68,7 +68,7 @@ def test_topics_are_created_split_merged_and_deleted(run: Run, name: str) -> Non
     assert "active instead" in run("topics", "merge", name, "--segments", "2,3").stdout
     (described,) = shown(run("topics", "describe", name, "--json"))
     assert [one["state"] for one in described["segments"]].count("ACTIVE") == 2
-    assert run("topics", "delete", name).exit_code == 0
+    assert run("topics", "delete", name, "--yes").exit_code == 0
     gone = run("topics", "describe", name, code=1).stderr
     assert "TopicNotFound" in gone or "only a part of the topic" in gone, "the broker was the controller of the topic"
     assert "without a key column and a schema" in run("topics", "create", name, "--key", "id", code=1).stderr

@@ -18,11 +18,12 @@ from spark_txn_sink.pulsar.attempts import Opened
 from spark_txn_sink.pulsar.control import Begin, Done, Record, Take, decode, encode
 from spark_txn_sink.pulsar.many_topics import Application
 from tests.support.pulsar_control_model import End, ModelControl, World
+from txnsegment.batches import Batches, rows_given
 from txnsegment.producer import Producer
 from txnsegment.pulsar import ending, transaction
 from txnsegment.pulsar.ending import Owner
 from txnsegment.pulsar.transaction import PulsarTransaction
-from txnsegment.transaction import Batches, Transaction, TransactionAborted, batches_of
+from txnsegment.transaction import Transaction, TransactionAborted
 
 
 class Broker:
@@ -348,8 +349,8 @@ class Accepting(PulsarTransaction):
 
     rows = 0
 
-    def append(self, topic: str, batches: Batches, *, key: str | None = None) -> None:
-        self.rows += sum(one.num_rows for one in batches_of(batches))
+    def append(self, topic: str, batches: Batches, **_: object) -> None:
+        self.rows += sum(one.num_rows for one in rows_given(batches).batches)
 
 
 def producer_of(broker: Broker, made: list[Accepting]) -> Producer:

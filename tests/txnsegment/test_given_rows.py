@@ -1,0 +1,180 @@
+"""Tests that `append` and `Producer.write` take rows of every kind that Python programs have, each row once and with its type."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from metadata.common.errors import SchemaError
+from tests.support.rows import rows
+from txnsegment import Cluster, connect
+
+ROWS = [{"k": "a", "n": 1, "x": 1.5}, {"k": "b", "n": 2, "x": None}]
+TABLE = pa.Table.from_pylist(ROWS)
+
+
+class Stream:
+    """An object of another library that has nothing but the Arrow C interface for streams."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class Array:
+    """The same with the interface for one batch."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        return TABLE.to_batches()[0].__arrow_c_array__(requested_schema)
+
+
+GIVEN: dict[str, Callable[[], Any]] = {
+    "dicts": lambda: ROWS,
+    "tuple of dicts": lambda: tuple(ROWS),
+    "table": lambda: TABLE,
+    "batch": lambda: TABLE.to_batches()[0],
+    "reader": TABLE.to_reader,
+    "iterable": lambda: iter([TABLE.slice(0, 1), TABLE.slice(1)]),
+    "iterable of frames": lambda: iter([pl.DataFrame(ROWS[:1]), pl.DataFrame(ROWS[1:], schema={"k": str, "n": int, "x": float})]),
+    "pandas": lambda: pd.DataFrame({"k": ["a", "b"], "n": [1, 2], "x": [1.5, np.nan]}),
+    "pandas of Arrow": lambda: TABLE.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": lambda: pl.DataFrame(ROWS),
+    "duckdb": lambda: duckdb.sql(
+        "select * from (values ('a', 1::bigint, 1.5::double), ('b', 2::bigint, null)) as t(k, n, x) order by n"
+    ),
+    "stream": lambda: Stream(TABLE),
+    "array": Array,
+}
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN.keys())
+def test_rows_of_every_kind_are_appended_once(cluster: Cluster, given: Callable[[], Any]) -> None:
+    with cluster.begin() as txn:
+        txn.append("t", given())
+        txn.commit()
+    assert rows(cluster, "t") == ROWS
+    cluster.producer("t").write(given())
+    assert rows(cluster, "t") == [*ROWS, *ROWS]
+    schema = cluster.topics.describe("t").schema
+    assert schema is not None
+    assert schema.simpleString() == "struct<k:string,n:bigint,x:double>"
+
+
+def test_types_of_pandas_and_polars_become_types_of_spark(cluster: Cluster) -> None:
+    day = datetime.datetime(2026, 1, 2, 3, 4, 5)
+    frames = {
+        "pandas": pd.DataFrame(
+            {"c": pd.Categorical(["x"]), "t": [pd.Timestamp(day)], "s": pd.array(["y"], dtype="string"), "b": [True]}
+        ),
+        "polars": pl.DataFrame({"c": pl.Series(["x"], dtype=pl.Categorical), "t": [day], "s": ["y"], "b": [True], "l": [[1, 2]]}),
+    }
+    for name, frame in frames.items():
+        with cluster.begin() as txn:
+            txn.append(name, frame)
+            txn.commit()
+    expected = {"c": "x", "t": day, "s": "y", "b": True}
+    assert rows(cluster, "pandas") == [expected]
+    assert rows(cluster, "polars") == [expected | {"l": [1, 2]}]
+
+
+def test_an_index_of_pandas_without_a_name_is_no_column(cluster: Cluster) -> None:
+    frame = pd.DataFrame({"n": [1, 2, 3]})
+    with cluster.begin() as txn:
+        txn.append("t", frame[frame["n"] > 1])
+        txn.append("t", pd.DataFrame({"n": [4]}, index=["some"]))
+        txn.commit()
+    assert rows(cluster, "t") == [{"n": 2}, {"n": 3}, {"n": 4}]
+
+
+def test_an_index_of_pandas_with_a_name_is_refused(cluster: Cluster) -> None:
+    sums = pd.DataFrame({"k": ["a", "a"], "n": [1, 2]}).groupby("k").sum()
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match="has the index k, which is not a column") as told:
+            txn.append("t", sums)
+        assert "reset_index" in told.value.advice
+        txn.append("t", sums.reset_index())
+        txn.commit()
+    assert rows(cluster, "t") == [{"k": "a", "n": 3}]
+
+
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "pandas of mixed types": (lambda: pd.DataFrame({"ok": [1, 2], "bad": ["x", 1]}), "column bad of the DataFrame"),
+    "pandas of levels": (lambda: pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "several levels"),
+    "pandas of periods": (lambda: pd.DataFrame({"p": pd.period_range("2026", periods=1)}), "column p"),
+    "polars of unsigned": (lambda: pl.DataFrame({"u": pl.Series([1], dtype=pl.UInt64)}), "column u has the Arrow type uint64"),
+    "polars of times": (lambda: pl.DataFrame({"t": [datetime.time(1)]}), "column t"),
+    "polars column": (lambda: pl.Series([1]), "Series is no table"),
+    "polars query": (lambda: pl.LazyFrame({"n": [1]}), "not LazyFrame"),
+    "pandas column": (lambda: pd.Series([1]), "not int in an iterable"),
+    "duckdb of intervals": (lambda: duckdb.sql("select interval 1 month as i"), "column i"),
+    "dicts of mixed types": (lambda: [{"ok": 1, "bad": "x"}, {"ok": 2, "bad": 1}], "column 'bad'"),
+    "dicts without columns": (lambda: [{}], "Rows without columns"),
+    "generator of dicts": (lambda: iter(ROWS), "not dict in an iterable"),
+    "dicts and tables": (lambda: [ROWS[0], TABLE], "not dict in an iterable"),
+    "dict": (lambda: ROWS[0], "not dict"),
+}
+
+
+@pytest.mark.parametrize(("given", "says"), BAD.values(), ids=BAD.keys())
+def test_rows_that_no_topic_keeps_are_refused_with_their_column(cluster: Cluster, given: Callable[[], Any], says: str) -> None:
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match=says):
+            txn.append("t", given())
+        txn.append("u", TABLE)
+        txn.commit()
+    assert [topic.name for topic in cluster.topics.list()] == ["topic://public/default/u"]
+
+
+def test_a_stream_that_fails_leaves_no_row(cluster: Cluster) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        raise ConnectionError("the source is away")
+
+    with cluster.begin() as txn:
+        with pytest.raises(OSError, match="the source is away"):
+            txn.append("t", pa.RecordBatchReader.from_batches(TABLE.schema, failing()))
+        txn.append("t", TABLE.slice(1))
+        txn.commit()
+    assert rows(cluster, "t") == ROWS[1:]
+
+
+def test_a_stream_is_never_in_memory_as_a_whole(cluster: Cluster) -> None:
+    """The stream has 200 MB. Only one batch of it is alive at a time, when it is written and when it is read."""
+    made, most = 0, 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal made, most
+        for i in range(100):
+            made += 1
+            most = max(most, pa.total_allocated_bytes() - before)
+            yield pa.record_batch({"n": pa.array(np.random.default_rng(i).integers(0, 2**60, 250_000))})
+
+    before = pa.total_allocated_bytes()
+    with cluster.begin() as txn:
+        txn.append("t", pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches()))
+        assert txn.commit().rows == 25_000_000
+    assert made == 100
+    assert most < 100_000_000
+    most = read = 0
+    for batch in cluster.topics.read("t"):
+        read += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert read == 25_000_000
+    assert most < 50_000_000
+
+
+def test_waiting_rows_of_a_producer_come_before_a_frame(url: str) -> None:
+    with connect(url) as cluster, cluster.producer("t") as producer:
+        producer.send({"n": 0})
+        producer.write(pl.DataFrame({"n": [1]}))
+        assert [row["n"] for row in rows(cluster, "t")] == [0, 1]
