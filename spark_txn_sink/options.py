@@ -302,5 +302,7 @@ def written_to(given: Given, path_option: Option[T], topic_option: Option[T]) ->
         )
     found = topic if topic is not None else path
     if found is None:
-        raise OptionError("There is no topic to write to.", advice="Give save(name), start(name) or the option topic.")
+        from metadata.common.spark_tables import NO_TOPIC  # imported late, because most writes have a topic
+
+        raise OptionError("There is no topic to write to.", advice=f"Give save(name), start(name) or the option topic. {NO_TOPIC}")
     return found

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client, shared_client
 from metadata.client.logs import Logs
 from metadata.common import metrics
+from metadata.common.workers import tells_errors
 from metadata.read.log_reader import now
 from metadata.read.reading import Reading
 from metadata.read.selection import LOG, AtTime, Earliest, Selection
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from spark_txn_source.cursors import StreamCursors
 
 
+@tells_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)`. Its offsets are numbers of logs. Its micro-batches have
     whole transactions.
