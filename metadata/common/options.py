@@ -84,18 +84,6 @@ SINK_NAMES: Final = [
 
 _NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
 _OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}
-_ELSEWHERE: Final[Mapping[str, str]] = {
-    "subscribe": "topics",
-    "subscribepattern": "topicsPattern",
-    "maxoffsetspertrigger": "maxRowsPerTrigger",
-    "maxfilespertrigger": "maxRowsPerTrigger",
-    "startingversion": "startingOffsets",
-    "versionasof": "endingOffsets",
-    "snapshot-id": "endingOffsets",
-    "timestampasof": "endingTimestamp",
-    "as-of-timestamp": "endingTimestamp",
-}
-"""Option names of other connectors, with the txnsegment option for the same purpose."""
 _PULSAR_ONLY: Final = {name.lower(): name for name in ("adminUrl", "hashBits", "metadataUrl")}
 """Options that only reads or writes of a Pulsar cluster have."""
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
@@ -236,9 +224,15 @@ class OptionTable:
                 f"The option {_PULSAR_ONLY[key]} is for a Pulsar cluster, and the service URL is not one of Pulsar.",
                 advice="Give serviceUrl as pulsar://host:6650, or leave the option out.",
             )
-        known = self._own
-        near = _ELSEWHERE.get(key, difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]).lower()
-        meant = known.get(near) or known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]
+        from metadata.common.foreign_options import foreign  # imported late, because most reads and writes have no such option
+
+        known, found = self._own, foreign(name)
+        if found is not None:
+            return OptionError(
+                f"The {self.side} has no option {name!r}, which is one of {found.owner}.",
+                advice=f"{found.advice(self.side)} All are listed in docs/options.md.",
+            )
+        meant = known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]
         return OptionError(
             f"The {self.side} has no option {name!r}.",
             advice=f"Did you mean {meant.name}? All are listed in docs/options.md.",
