@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from metadata.common.option_times import timestamp_ms
+from metadata.common.option_times import duration, timestamp_ms
 from metadata.common.options import Option, OptionTable, boolean, byte_size, integer, one_of
 from metadata.common.service import SERVICE_URL
 from spark_txn_source.option_values import acknowledged, columns, end, name_of, names_of, paths, regex, start, subscription
@@ -111,6 +111,25 @@ MAX_BYTES: Final = Option(
     only="stream",
     why=_NO_TRIGGER,
 )
+MIN_ROWS: Final = Option(
+    "minOffsetsPerTrigger",
+    "whole number",
+    "A micro-batch waits until so many rows are unread, or `maxTriggerDelay` has passed since the last micro-batch with rows. "
+    "The first micro-batch after a start does not wait, nor does one of `Trigger.AvailableNow` or `Trigger.Once`.",
+    integer(1),
+    default_note="a micro-batch begins with the first row",
+    only="stream",
+    why=_NO_TRIGGER,
+)
+MAX_DELAY: Final = Option(
+    "maxTriggerDelay",
+    "duration, e.g. `30s`, `15m`",
+    "The longest time that rows wait for `minOffsetsPerTrigger`.",
+    duration,
+    default="15m",
+    only="stream",
+    why=_NO_TRIGGER,
+)
 MIN_PARTITIONS: Final = Option(
     "minPartitions",
     "whole number",
@@ -206,6 +225,8 @@ SOURCE: Final = OptionTable(
         ACKNOWLEDGED,
         MAX_ROWS,
         MAX_BYTES,
+        MIN_ROWS,
+        MAX_DELAY,
         MIN_PARTITIONS,
         PARTITION_BYTES,
         ISOLATION_LEVEL,

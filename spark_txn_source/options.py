@@ -21,8 +21,10 @@ from spark_txn_source.option_table import (
     INCLUDE_METADATA,
     ISOLATION_LEVEL,
     MAX_BYTES,
+    MAX_DELAY,
     MAX_ROWS,
     MIN_PARTITIONS,
+    MIN_ROWS,
     PARTITION_BYTES,
     PATH,
     PATHS,
@@ -79,6 +81,9 @@ class ReadOptions(CommonReadOptions):
     subscription: str | None = None
     acknowledged: Mapping[str, Rows] | None = None
     timestamp_timeout_ms: int | None = None
+    min_rows_per_trigger: int | None = None
+    max_trigger_delay: float = 0
+    """The longest wait for `min_rows_per_trigger`, in seconds."""
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
@@ -104,6 +109,11 @@ class ReadOptions(CommonReadOptions):
             raise OptionError(
                 "The option isolationLevel is 'read_uncommitted': a stream cannot read rows that may yet be aborted exactly once.",
                 advice="Leave it out, or read in a batch.",
+            )
+        if MAX_DELAY in given and MIN_ROWS not in given:
+            raise OptionError(
+                "The option maxTriggerDelay is given without minOffsetsPerTrigger: no micro-batch waits.",
+                advice="Give both, or neither.",
             )
         partition_bytes = given.get(PARTITION_BYTES)
         subscription = given.get(SUBSCRIPTION)
@@ -142,6 +152,8 @@ class ReadOptions(CommonReadOptions):
             subscription=subscription,
             acknowledged=acknowledged,
             timestamp_timeout_ms=given.get(TIMESTAMP_TIMEOUT),
+            min_rows_per_trigger=given.get(MIN_ROWS),
+            max_trigger_delay=given.value(MAX_DELAY),
         )
 
 

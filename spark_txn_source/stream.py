@@ -30,6 +30,7 @@ from spark_txn_source.acked import acked_when_planned
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.following import MOST_SECONDS, FollowingLogs
+from spark_txn_source.limits import waits
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
@@ -58,6 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns_wanted(client, self._options, schema)
         self._target: Mapping[str, int] | None = None
         """The number, for each log, up to which `Trigger.AvailableNow` reads. None for other triggers."""
+        self._last_rows: float | None = None
+        """The monotonic time of the last micro-batch with rows of this run. None: there was none."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
         self._unreported: tuple[Reading, ...] | None = None
@@ -119,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
+        options = self._options
+        return default_limit(options.max_rows_per_trigger, options.max_bytes_per_trigger, options.min_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         readings = Logs(self._client(), self._selection).read(now)
@@ -151,13 +155,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
         if self._following is not None:
             self._following.news()
+        if self._waits(ranges, at, limit):
+            return offset.to_json()
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
         moved = {one.log: one.reading.position(ends[one.log]) for one in ranges if ends[one.log] > one.start}
+        waiting = self._options.min_rows_per_trigger is not None
+        if waiting and any(True for one in ranges for _ in one.reading.weights(one.start, ends[one.log])):
+            self._last_rows = at
         began = offset.began if given.is_initial else None
         self._reached = dataclasses.replace(self._with_acks_and_trims(offset, readings, ranges), began=began).moved(moved)
         return self._reached.to_json()
+
+    def _waits(self, ranges: Sequence[LogRange], at: float, limit: ReadLimit) -> bool:
+        """Return whether the next micro-batch waits for more rows (`minOffsetsPerTrigger`). `Trigger.AvailableNow` and
+        `Trigger.Once` read what there is, since no later trigger would read the rest.
+        """
+        options = self._options
+        if options.min_rows_per_trigger is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        unread = (weight for one in ranges for weight in one.reading.weights(one.start, one.end))
+        waited = None if self._last_rows is None else at - self._last_rows
+        return waits(unread, min_rows=options.min_rows_per_trigger, waited=waited, patience=options.max_trigger_delay)
 
     def _without_gone_logs(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
         """Return the offset with positions only in logs that are read now. Raises DataLoss if a log with unread rows is gone."""

@@ -88,7 +88,6 @@ TABLE: Final[Sequence[Foreign]] = (
         "It needs no strategy: a time after the newest row begins after this row.",
     ),
     _read(KAFKA, "maxOffsetsPerTrigger", "maxRowsPerTrigger", "A micro-batch takes whole transactions."),
-    _none(KAFKA, "minOffsetsPerTrigger maxTriggerDelay", "Give the query a trigger with an interval (processingTime)."),
     _read(KAFKA, "maxRecordsPerPartition", "maxPartitionBytes", _PACKED),
     _read(KAFKA, "groupIdPrefix kafka.group.id", "subscription", _CHECKPOINT),
     _read(KAFKA, "includeHeaders", "includeMetadata", "Its columns begin with __; of Pulsar topics __properties is one of them."),

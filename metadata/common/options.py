@@ -52,6 +52,8 @@ SOURCE_NAMES: Final = [
     "acknowledged",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxPartitionBytes",
     "isolationLevel",

@@ -21,6 +21,8 @@ _OFFSET_FORM: Final = (
     "segment that is not named is read from its beginning."
 )
 
+_TRIGGER: Final = "Leave it out, and give the query a trigger with an interval (processingTime)."
+
 
 @dataclass(frozen=True)
 class At:
@@ -173,6 +175,8 @@ SOURCE: Final = OptionTable(
             "segment gets the same share, and at least one entry.",
         ),
         replace(others.MAX_BYTES, meaning="The same limit by the size of the entries. If both are given, the lower one counts."),
+        _without(others.MIN_ROWS, "its broker does not say how many rows are unread", _TRIGGER),
+        _without(others.MAX_DELAY, "its broker does not say how many rows are unread", _TRIGGER),
         replace(
             others.MIN_PARTITIONS,
             meaning="The least number of tasks of a read that has as many entries. Several tasks may then read one segment, each a "

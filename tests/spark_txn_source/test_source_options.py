@@ -66,6 +66,8 @@ def test_everything_given_in_any_case() -> None:
             "StartingOffsets": '{"log": 41}',
             "maxrowspertrigger": "10",
             "MAXBYTESPERTRIGGER": "1m",
+            "minoffsetspertrigger": "5",
+            "MaxTriggerDelay": "1.5m",
             "minPartitions": "3",
             "maxPartitionBytes": "64k",
             "isolationLevel": "READ_COMMITTED",
@@ -82,6 +84,7 @@ def test_everything_given_in_any_case() -> None:
     assert read.selection == Pattern("topic://public/default/.*")
     assert read.start == AtLog(41)
     assert (read.max_rows_per_trigger, read.max_bytes_per_trigger) == (10, 1024 * 1024)
+    assert (read.min_rows_per_trigger, read.max_trigger_delay) == (5, 90)
     assert (read.min_partitions, read.max_partition_bytes) == (3, 65536)
     assert (read.fail_on_data_loss, read.topics_changed, read.schema_change) == (False, "continue", "ignoreNewColumns")
     assert (read.columns, read.include_metadata) == (("b", "a"), True)
@@ -240,6 +243,7 @@ ONLY_BATCH = [
     ({"endingOffsets": "earliest"}, "option endingOffsets; cannot end at its start"),
     ({"endingOffsets": "end"}, "option endingOffsets; neither"),
     ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets and endingTimestamp; one end"),
+    ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger cannot be used in a batch read; no triggers"),
     ({"maxRowsPerTrigger": "10"}, "maxRowsPerTrigger cannot be used in a batch read; no triggers; stream"),
     ({"maxBytesPerTrigger": "10"}, "maxBytesPerTrigger cannot be used in a batch read; no triggers"),
     ({"topicsChanged": "continue"}, "topicsChanged cannot be used in a batch read; no checkpoint"),
@@ -250,6 +254,9 @@ ONLY_STREAM = [
     ({"endingOffsets": "latest"}, "endingOffsets cannot be used in a stream read; has no end; batch"),
     ({"endingTimestamp": "5"}, "endingTimestamp cannot be used in a stream read; has no end"),
     ({"isolationLevel": "read_uncommitted"}, "isolationLevel; read_uncommitted; batch"),
+    ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger; from 1"),
+    ({"maxTriggerDelay": "15"}, "option maxTriggerDelay; not a duration; unit"),
+    ({"maxTriggerDelay": "15m"}, "without minOffsetsPerTrigger; Give both"),
     ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger; from 1"),
     ({"maxRowsPerTrigger": "1e6"}, "option maxRowsPerTrigger; not a whole number"),
     ({"maxBytesPerTrigger": "lots"}, "option maxBytesPerTrigger; 128m"),
@@ -344,6 +351,7 @@ def test_names_are_found_in_any_case(name: str, random: Any) -> None:
         "schemaChange": "fail",
         "includeMetadata": "true",
         "acknowledged": "{}",
+        "maxTriggerDelay": "15m",
         "valueFormat": "columns",
     }
     written = "".join(random.choice([c.lower(), c.upper()]) for c in name)
