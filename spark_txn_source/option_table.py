@@ -40,15 +40,15 @@ TOPICS_PATTERN: Final = Option(
 STARTING_OFFSETS: Final = Option(
     "startingOffsets",
     '`earliest`, `latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads rows after this place: a log number N for every `topic://`, a position for each `persistent://`. A stream uses it "
-    "with a new checkpoint only.",
+    "Reads rows after this place: a log number N for every `topic://`, a position for each `persistent://`. The `endOffset` of a "
+    "query's progress is such a place, for the same topics of the same cluster. A stream uses it with a new checkpoint only.",
     start,
     default_note="batch `earliest`, stream `latest`",
 )
 ENDING_OFFSETS: Final = Option(
     "endingOffsets",
     '`latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads rows up to this place, inclusive.",
+    "Reads rows up to this place, inclusive. The `endOffset` of a query's progress is such a place.",
     end,
     default="latest",
     only="batch",

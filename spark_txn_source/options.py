@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.common.options import Given
@@ -45,6 +46,9 @@ from spark_txn_source.option_table import (
     ValueFormat,
 )
 from spark_txn_source.option_table import SOURCE as SOURCE
+
+if TYPE_CHECKING:
+    from metadata.cluster.cluster import Cluster
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 
@@ -290,6 +294,22 @@ def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = Fa
             "An offset names persistent:// topics alone, but topic:// topics are read, too.",
             advice='Give their number beside it: {"log": 41, ...}; 0 is before the first row.',
         )
+
+
+def check_progress(cluster: Cluster, selection: Selection, *places: Start | End) -> None:
+    """Check a start and an end that are offsets of a stream's progress. Raises OffsetOutOfRange if the stream read another cluster,
+    and OptionError if it read other topics than `selection`.
+    """
+    key = json.dumps(selection.key, sort_keys=True)
+    for place in places:
+        if not isinstance(place, AtLog):
+            continue
+        cluster.check_is_mine(place.cluster)
+        if place.read is not None and place.read != key:
+            raise OptionError(
+                f"An offset is of a query that reads {place.read}, and this read has {key}.",
+                advice=f'Read the same topics, or give the number without them: {{"log": {place.log}}}.',
+            )
 
 
 def _end_of(given: Given) -> End:

@@ -34,7 +34,7 @@ from spark_txn_source.limits import waits
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
-from spark_txn_source.options import ReadOptions
+from spark_txn_source.options import ReadOptions, check_progress
 from spark_txn_source.plan import tasks
 from spark_txn_source.read_limits import default_limit
 from spark_txn_source.schema_checks import check_replay, check_schema
@@ -98,6 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The end of the first batch records the initial offset from which the batch was planned.
         """
         start, logs = self._options.start, Logs(self._client(), self._selection)
+        check_progress(self._client().cluster, self._selection, start)
         if isinstance(start, AtTime):
             # Wait until the rows before the start are final. A batch that ends just before the start then has exactly these rows.
             ms, patience_ms = start.ms - 1, self._options.timestamp_timeout_ms

@@ -10,6 +10,7 @@ An `Option` declares everything about one option. The parser and the tables of t
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 import re
@@ -354,6 +355,18 @@ def names(name: str, text: str) -> tuple[str, ...]:
     if not found or not all(n.strip() for n in found):
         raise bad(name, text, "a name in it is empty", 'Write a, b or ["a", "b"].')
     return tuple(found)
+
+
+def offset_json(text: str) -> Any:
+    """Parse the JSON of an offset. A dict of Python is accepted too, since Spark turns the dict of a query's progress into such a
+    text. Raises ValueError.
+    """
+    if text.lstrip().startswith("{'"):
+        try:
+            return ast.literal_eval(text.strip())
+        except (SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+    return read_json(text, pairs=unique_pairs)
 
 
 def unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

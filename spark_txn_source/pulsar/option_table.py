@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from ledgers.json_text import read_json
-from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without, words
+from metadata.common.options import Option, OptionTable, bad, offset_json, one_of, without, words
 from metadata.common.service import PULSAR_URL, ServiceUrl, parse_service_url
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
@@ -46,7 +45,7 @@ def _place(name: str, text: str) -> Place:
         case "latest":
             return "latest"
     try:
-        found = read_json(text, pairs=unique_pairs)
+        found = offset_json(text)
     except ValueError as error:
         raise bad(name, text, f"it is neither a known word nor JSON ({error})", _advice(name)) from error
     if not isinstance(found, dict):
