@@ -65,9 +65,6 @@ def _none(owner: str, names: str, why: str) -> Foreign:
 
 _A_LOG: Final = "A topic is a log: rows are appended, and never changed, replaced or deleted one by one."
 _TRIES: Final = "txnsegment waits and tries again by rules of its own."
-_GROWS: Final = (
-    "A write adds its new columns and wider types to the topic, and a read has the columns of all rows (docs/schemas.md)."
-)
 _UP_TO: Final = 'It is {"log": N}, and reads the rows up to number N.'
 _CHECKPOINT: Final = "A query needs none, since its checkpoint has its position."
 _PACKED: Final = "Tasks are packed by bytes."
@@ -141,7 +138,6 @@ TABLE: Final[Sequence[Foreign]] = (
         "Columns are only added or widened.",
     ),
     _none(DELTA, "streamingSourceTrackingId", "Spark's checkpoint keeps the sources of a query apart."),
-    _none(DELTA, "mergeSchema", _GROWS),
     _none(DELTA, "overwriteSchema", "Columns are only added or widened: write to a new topic."),
     _none(DELTA, "replaceWhere replaceOn replaceUsing targetAlias partitionOverwriteMode dataChange", _A_LOG),
     _none(DELTA, "useNullIntolerantEqualityWithDPO", _A_LOG),
@@ -170,7 +166,12 @@ TABLE: Final[Sequence[Foreign]] = (
     _write(ICEBERG, "target-file-size-bytes", "entryBytes", "It limits an entry; compaction joins small files (docs/storage.md)."),
     _none(ICEBERG, "target-delete-file-size-bytes overwrite-mode rewritten-file-scan-task-set-id", _A_LOG),
     _none(ICEBERG, "check-nullability check-ordering", "Columns are found by name, and each may be null."),
-    _none(ICEBERG, "merge-schema", _GROWS),
+    _write(
+        ICEBERG,
+        "merge-schema",
+        "mergeSchema",
+        "A read has the columns of all rows.",
+    ),
     _none(ICEBERG, "fanout-enabled", "A task writes to all segments at once, so rows need no order."),
     _write(
         ICEBERG,

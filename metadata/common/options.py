@@ -72,6 +72,7 @@ SINK_NAMES: Final = [
     "keyColumn",
     "segments",
     "autoCreate",
+    "mergeSchema",
     "txnAppId",
     "txnVersion",
     "txnStaging",
