@@ -27,11 +27,11 @@ _PACKAGES: Final = ("ledgers", "metadata", "pulsar_protocol", "spark_txn_sink", 
 
 def check_packages() -> None:
     """Raise ImportError if Python would import another file in place of one of txnsegment's packages. Such a file is not run."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).parent
     for package in _PACKAGES:
         found = importlib.util.find_spec(package)
         place = None if found is None or found.origin is None else Path(found.origin)
-        if place is None or place.resolve().parents[1] != here:
+        if place is None or not {place.parents[1], place.resolve().parents[1]} & {here, here.resolve()}:
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # `metadata.common.workers` says why, and cannot be imported here
             taken = "no file with code" if place is None else place.parent if place.name == "__init__.py" else place
             raise ImportError(
