@@ -1,38 +1,57 @@
 """Spark's entry point to txnsegment. Spark looks for modules named `pyspark_*` and registers the class `DefaultSource` of each, so
 `format("txnsegment")` works without a registration by the user.
 
+Spark looks in Python processes that start in the folder of the user's program. A file there can have the name of one of
+txnsegment's packages. So this module imports nothing of txnsegment when it is loaded: Spark would then report that there is no such
+format. The first use looks for such files, and names them.
+
 Each method imports only what it needs. Spark loads this module in two new processes for every read and write, and the imports take
 a large part of the time of a small read or write (`python -m benchmarks throughput`).
 """
 
 from __future__ import annotations
 
-import logging
+import importlib.util
+import os
+import sys
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from metadata.common.errors import OptionError, TxnSegmentError
-from metadata.common.worker_memory import spare_imports
-
-spare_imports()  # the collections during txnsegment's own imports then skip the objects of pyspark and pyarrow
-
 Result = TypeVar("Result")
+_PACKAGES: Final = ("ledgers", "metadata", "pulsar_protocol", "spark_txn_sink", "spark_txn_source")
+
+
+def check_packages() -> None:
+    """Raise ImportError if Python would import another file in place of one of txnsegment's packages. Such a file is not run."""
+    here = Path(__file__).parent
+    for package in _PACKAGES:
+        found = importlib.util.find_spec(package)
+        place = None if found is None or found.origin is None else Path(found.origin)
+        if place is None or not {place.parents[1], place.resolve().parents[1]} & {here, here.resolve()}:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # `metadata.common.workers` says why, and cannot be imported here
+            taken = "no file with code" if place is None else place.parent if place.name == "__init__.py" else place
+            raise ImportError(
+                f"txnsegment cannot use its package {here / package}: for the name {package} Python finds {taken}. "
+                "Rename it, or start your program in another folder: Spark's Python processes look first in the folder of the "
+                f"start, {Path.cwd()}."
+            )
 
 
 def _told(call: Callable[[], Result]) -> Result:
-    """Return the result of `call`. If `call` raises an error of txnsegment, raise this error without its traceback, because Spark
-    puts the whole traceback in front of the message. The traceback is logged at the level DEBUG.
-    """
-    try:
+    """Return the result of `call`. An error of txnsegment reaches the user without its traceback."""
+    if "metadata.common.workers" not in sys.modules:
+        check_packages()
+    from metadata.common.workers import spare_imports, telling
+
+    spare_imports()  # the collections during the imports of `call` then skip the objects of pyspark and pyarrow
+    with telling():
         found = call()
-        spare_imports()
-        return found
-    except TxnSegmentError as error:
-        logging.getLogger("txnsegment").debug("refused", exc_info=True)
-        raise error.with_traceback(None) from None
+    spare_imports()
+    return found
 
 
 class DefaultSource(DataSource):
@@ -43,40 +62,50 @@ class DefaultSource(DataSource):
         return "txnsegment"
 
     def schema(self) -> StructType:
-        from spark_txn_source.providers import columns
+        def found() -> StructType:
+            from spark_txn_source.providers import columns
 
-        return _told(lambda: columns(self._given()))
+            return columns(self._given("read"))
+
+        return _told(found)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_txn_source.providers import batch_reader
+        def found() -> DataSourceReader:
+            from spark_txn_source.providers import batch_reader
 
-        return _told(lambda: batch_reader(self._given(), schema))
+            return batch_reader(self._given("read"), schema)
+
+        return _told(found)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from spark_txn_source.providers import stream_reader
+        def found() -> DataSourceStreamReader:
+            from spark_txn_source.providers import stream_reader
 
-        return _told(lambda: stream_reader(self._given(), schema))
+            return stream_reader(self._given("read"), schema)
+
+        return _told(found)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_txn_sink.providers import batch_writer
+        def found() -> DataSourceWriter:
+            from spark_txn_sink.providers import batch_writer
 
-        return _told(lambda: batch_writer(self._given(), schema, overwrite))
+            return batch_writer(self._given("write"), schema, overwrite)
+
+        return _told(found)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spark_txn_sink.providers import stream_writer
+        def found() -> DataSourceStreamWriter:
+            from spark_txn_sink.providers import stream_writer
 
-        return _told(lambda: stream_writer(self._given(), schema, overwrite))
+            return stream_writer(self._given("write"), schema, overwrite)
 
-    def _given(self) -> dict[str, str]:
-        """Return the options. Raises OptionError if Spark creates or uses a table of its catalogue. Spark passes `option.x` beside
-        `x` when it creates such a table, and passes no option when it uses one.
-        """
+        return _told(found)
+
+    def _given(self, way: Literal["read", "write"]) -> dict[str, str]:
+        """Return the options. Raises OptionError if Spark creates or uses a table of its catalogue."""
         options = dict(self.options)
-        if not options or any(name.lower().startswith("option.") for name in options):
-            raise OptionError(
-                "No option reached txnsegment, or those of a SQL table: CREATE TABLE and saveAsTable forget the options on use, "
-                "so a topic cannot be a table of Spark's catalogue.",
-                advice="Write CREATE TEMPORARY VIEW v USING txnsegment OPTIONS (serviceUrl '...', topic '...'), which can also be "
-                "inserted into, or give the topic to load(name), save(name) or start(name).",
-            )
+        if not options or any(name.lower() == "provider" or name.lower().startswith("option.") for name in options):
+            from metadata.common.spark_tables import of_a_table
+
+            raise of_a_table(options, way)
         return options

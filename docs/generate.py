@@ -35,7 +35,8 @@ def options_page() -> str:
 
 Names are case-insensitive. An unknown option, a value that cannot be read, and a combination that cannot work are
 errors before anything is read or written; each names the option and what to write instead. An option that is for a
-stream only is an error in a batch, and the other way round.
+stream only is an error in a batch, and the other way round. An option of Spark's Kafka connector, of pulsar-spark, Delta
+Lake or Iceberg is an error that names the option in its place, or says why there is none.
 
 ## Source
 

@@ -136,6 +136,21 @@ def evolve(topic: T.StructType | None, incoming: T.StructType) -> T.StructType:
     return grown
 
 
+def growth(old: T.StructType, new: T.StructType, path: str = "") -> list[str]:
+    """Return what `evolve` has changed from `old` to `new`, one text for each column that was added or widened."""
+    found: list[str] = []
+    for field in new.fields:
+        name = f"{path}{field.name}"
+        before = next((one.dataType for one in old.fields if one.name == field.name), None)
+        if before is None:
+            found.append(f"the column {name} ({field.dataType.simpleString()}) is new")
+        elif isinstance(before, T.StructType) and isinstance(field.dataType, T.StructType):
+            found += growth(before, field.dataType, f"{name}.")
+        elif before != field.dataType:
+            found.append(f"the column {name} is {before.simpleString()} and would be {field.dataType.simpleString()}")
+    return found
+
+
 def union(schemas: Sequence[T.StructType], names: Sequence[str]) -> T.StructType:
     """Return one schema for the rows of several topics: columns by name, widened as in `evolve`, in order of appearance.
 

@@ -32,7 +32,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     key = agreed_key(plan, staged)
     schema_id = plan.schema_id
     if schema_id is None and any(m.parts for m in staged):
-        _, schema_id = Providers(client).evolve(plan.topic, plan.types, key)
+        _, schema_id = Providers(client).evolve(plan.topic, plan.types, key, grow=plan.grows)
     parts: dict[str, list[Part]] = defaultdict(list)
     for message in staged:
         for segment, part in message.parts:

@@ -83,6 +83,14 @@ AUTO_CREATE: Final = Option(
     boolean,
     default="true",
 )
+MERGE_SCHEMA: Final = Option(
+    "mergeSchema",
+    "`true`, `false`",
+    "Whether the write may add columns to the topic and widen its types, for good. Otherwise such a write is an error, unless the "
+    "topic has a compatibility mode, which then decides (`txnsegment topics schema TOPIC --compatibility none` lets it grow).",
+    boolean,
+    default="false",
+)
 TXN_APP_ID: Final = Option(
     "txnAppId",
     "text",
@@ -168,6 +176,7 @@ SINK: Final = OptionTable(
         KEY_COLUMN,
         SEGMENTS,
         AUTO_CREATE,
+        MERGE_SCHEMA,
         TXN_APP_ID,
         TXN_VERSION,
         TXN_STAGING,
@@ -212,6 +221,7 @@ class WriteOptions:
     value_format: ValueFormat = "columns"
     schema_version: int | None = None
     routing: tuple[str, ...] = ()
+    merge_schema: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
@@ -240,6 +250,7 @@ class WriteOptions:
             value_format=given.value(VALUE_FORMAT),
             schema_version=given.get(SCHEMA_VERSION),
             routing=tuple(name for name in (KEY_COLUMN.name, SEGMENTS.name) if given.has(name)),
+            merge_schema=given.value(MERGE_SCHEMA),
         )
 
     def for_tasks(self) -> TaskOptions:
@@ -283,6 +294,11 @@ def _check_schema_options(given: Given) -> None:
                 advice="Give both, or neither.",
             )
         return
+    if given.get(MERGE_SCHEMA):
+        raise OptionError(
+            "The options valueFormat=avro and mergeSchema are both given, but Avro values have the fields of a registered schema.",
+            advice="Leave mergeSchema out; register the larger schema first (txnsegment topics schema TOPIC --set FILE).",
+        )
     needless = SEGMENTS.name if SEGMENTS in given else AUTO_CREATE.name if given.get(AUTO_CREATE) else None
     if needless is not None:
         raise OptionError(
@@ -302,5 +318,7 @@ def written_to(given: Given, path_option: Option[T], topic_option: Option[T]) ->
         )
     found = topic if topic is not None else path
     if found is None:
-        raise OptionError("There is no topic to write to.", advice="Give save(name), start(name) or the option topic.")
+        from metadata.common.spark_tables import NO_TOPIC  # imported late, because most writes have a topic
+
+        raise OptionError("There is no topic to write to.", advice=f"Give save(name), start(name) or the option topic. {NO_TOPIC}")
     return found

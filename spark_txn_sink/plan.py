@@ -39,7 +39,7 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
     )
     key = key_of(topic, options.key_column, arrow_schema(schema))
     latest = client.topics.schemas.latest(topic)
-    grown = client.topics.schemas.grown(topic, schema)
+    grown = client.topics.schemas.grown(topic, schema, grow=options.merge_schema)
     same = latest is not None and grown is latest.columns
     types = StructType([grown[field.name] for field in schema])
     return WritePlan(
@@ -53,6 +53,7 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
         options=options.for_tasks(),
         avro=None if latest is None else latest.record.avro,
         statistics=client.cluster.has_statistics,
+        grows=options.merge_schema,
     )
 
 

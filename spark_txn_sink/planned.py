@@ -33,7 +33,8 @@ class WritePlan:
     types that they have in the topic. `schema_id`: the id of the schema version that has all of these columns. It is None if the
     commit must extend the schema or give the topic its key. `staged_ms`: the store's time before the first part is written.
     `values`: whether the incoming rows are Avro bytes. `avro`: the Avro schema by which the tasks decode such rows. For other rows
-    it is the Avro schema that was registered for the topic, or None. `statistics`: whether parts get statistics.
+    it is the Avro schema that was registered for the topic, or None. `statistics`: whether parts get statistics. `grows`: whether
+    the commit may add columns to the topic.
     """
 
     topic: TopicName
@@ -47,6 +48,7 @@ class WritePlan:
     avro: str | None = None
     values: bool = False
     statistics: bool = True
+    grows: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports, tells_errors
 from spark_txn_sink.planned import Identity, WritePlan
 from spark_txn_sink.staging import Staged, stage
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Messages = Sequence[WriterCommitMessage | None]
 
 
+@tells_errors
 class BatchWriter(DataSourceArrowWriter):
     """The writer of one `df.write.format("txnsegment").mode("append").save()`. The write is a transaction of its own, or with
     `txnStaging` a part of a transaction over several topics. Spark pickles the writer for the tasks and the committing process.
@@ -62,6 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._url, self._plan, self._identity, messages)
 
 
+@tells_errors
 class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of one micro-batch of `df.writeStream.format("txnsegment")`. Spark creates one instance for the tasks and one in
     the process that commits.

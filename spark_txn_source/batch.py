@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
+from metadata.common.workers import tells_errors
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
@@ -17,6 +18,7 @@ from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.task_reader import TaskReader
 
 
+@tells_errors
 class BatchReader(DataSourceReader):
     """The reader of one `spark.read.format("txnsegment").load(...)`. It plans once and reads all visible rows from the start up to
     the cut.

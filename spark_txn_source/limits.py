@@ -1,4 +1,4 @@
-"""Computes the end of a micro-batch over several logs from its limits. Pure: no I/O, no clock.
+"""Computes whether a micro-batch waits for rows, and its end over several logs, from its limits. Pure: no I/O, no clock.
 
 Several logs have no common order, so their ledgers are taken in the order of their publish times. In this order no log has to wait
 for another log that grows without end. `transitions.limited` is the rule for a single log.
@@ -28,6 +28,20 @@ class LogWindow(NamedTuple):
     start: int
     end: int
     ledgers: Iterator[Published]
+
+
+def waits(unread: Iterable[Weight], *, min_rows: int, waited: float | None, patience: float) -> bool:
+    """Return whether a micro-batch waits for more rows, because fewer than `min_rows` are unread. `waited`: the seconds since the
+    last micro-batch with rows; None before the first one, which does not wait. After `patience` seconds none waits.
+    """
+    if waited is None or waited >= patience:
+        return False
+    rows = 0
+    for weight in unread:
+        rows += weight.rows
+        if rows >= min_rows:
+            return False
+    return True
 
 
 def published(weights: Iterable[Weight], times: Iterable[tuple[int, int]]) -> Iterator[Published]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from metadata.common.option_times import timestamp_ms
+from metadata.common.option_times import duration, timestamp_ms
 from metadata.common.options import Option, OptionTable, boolean, byte_size, integer, one_of
 from metadata.common.service import SERVICE_URL
 from spark_txn_source.option_values import acknowledged, columns, end, name_of, names_of, paths, regex, start, subscription
@@ -40,15 +40,15 @@ TOPICS_PATTERN: Final = Option(
 STARTING_OFFSETS: Final = Option(
     "startingOffsets",
     '`earliest`, `latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads rows after this place: a log number N for every `topic://`, a position for each `persistent://`. A stream uses it "
-    "with a new checkpoint only.",
+    "Reads rows after this place: a log number N for every `topic://`, a position for each `persistent://`. The `endOffset` of a "
+    "query's progress is such a place, for the same topics of the same cluster. A stream uses it with a new checkpoint only.",
     start,
     default_note="batch `earliest`, stream `latest`",
 )
 ENDING_OFFSETS: Final = Option(
     "endingOffsets",
     '`latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads rows up to this place, inclusive.",
+    "Reads rows up to this place, inclusive. The `endOffset` of a query's progress is such a place.",
     end,
     default="latest",
     only="batch",
@@ -108,6 +108,25 @@ MAX_BYTES: Final = Option(
     "The same limit by the size of the files. If both limits are given, the lower one counts.",
     byte_size(),
     default_note="no limit",
+    only="stream",
+    why=_NO_TRIGGER,
+)
+MIN_ROWS: Final = Option(
+    "minOffsetsPerTrigger",
+    "whole number",
+    "A micro-batch waits until so many rows are unread, or `maxTriggerDelay` has passed since the last micro-batch with rows. "
+    "The first micro-batch after a start does not wait, nor does one of `Trigger.AvailableNow` or `Trigger.Once`.",
+    integer(1),
+    default_note="a micro-batch begins with the first row",
+    only="stream",
+    why=_NO_TRIGGER,
+)
+MAX_DELAY: Final = Option(
+    "maxTriggerDelay",
+    "duration, e.g. `30s`, `15m`",
+    "The longest time that rows wait for `minOffsetsPerTrigger`.",
+    duration,
+    default="15m",
     only="stream",
     why=_NO_TRIGGER,
 )
@@ -206,6 +225,8 @@ SOURCE: Final = OptionTable(
         ACKNOWLEDGED,
         MAX_ROWS,
         MAX_BYTES,
+        MIN_ROWS,
+        MAX_DELAY,
         MIN_PARTITIONS,
         PARTITION_BYTES,
         ISOLATION_LEVEL,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
 from ledgers.json_text import read_json
 from metadata.common.errors import OptionError
-from metadata.common.options import LONG_MAX, bad, names, unique_pairs, words
+from metadata.common.options import LONG_MAX, bad, names, offset_json, unique_pairs, words
 from metadata.read.selection import LOG, AtLog, Earliest, End, Latest, Position, Start
 from metadata.records.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.patterns import compiled
@@ -56,14 +57,16 @@ def _segment(name: str) -> str:
 
 
 _OFFSET_ADVICE: Final = (
-    'Write {"log": 41} with the number of a registration, as a query\'s progress shows it; persistent:// topics are named beside '
-    'it with a position each: {"log": 41, "persistent://t/n/x": "7:0"}.'
+    'Write {"log": 41} with the number of a registration, or the endOffset of a query\'s progress; persistent:// topics are named '
+    'beside it with a position each: {"log": 41, "persistent://t/n/x": "7:0"}.'
 )
+_PROGRESS: Final = ("read", "cluster", "deletedTo", "acked", "from", "initial", "began", "subscription", "ackedTo", "lag")
+"""Further fields of the offset of a stream (`spark_txn_source.offsets`), as a query's progress shows it."""
 
 
 def _offset(option: str, text: str) -> AtLog:
     try:
-        found = read_json(text, pairs=unique_pairs)
+        found = offset_json(text)
     except ValueError as e:
         raise bad(option, text, f"it is neither a known word nor JSON ({e})", _OFFSET_ADVICE) from e
     if not isinstance(found, dict):
@@ -71,13 +74,23 @@ def _offset(option: str, text: str) -> AtLog:
     positions = {name: place for name, place in found.items() if is_persistent(name)}
     if LOG not in found and not positions:
         raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
-    if more := sorted(found.keys() - positions.keys() - {LOG}):
+    if more := sorted(found.keys() - positions.keys() - {LOG, *_PROGRESS}):
         raise bad(option, text, f"it has unknown fields ({', '.join(more)})", _OFFSET_ADVICE)
     number = found.get(LOG, 0)
     if type(number) is not int or not 0 <= number <= LONG_MAX:
         raise bad(option, text, f"log must be a whole number from 0 to {LONG_MAX}", _OFFSET_ADVICE)
     placed = tuple(sorted(_position(option, text, name, place) for name, place in positions.items()))
-    return AtLog(number, placed, LOG in found)
+    if found.get("acked"):
+        raise bad(
+            option,
+            text,
+            "it leaves out single rows that were acknowledged (acked), which a range of numbers cannot",
+            'Give the option subscription in its place, or the number alone: {"log": 41}.',
+        )
+    cluster, read = found.get("cluster"), found.get("read")
+    if not isinstance(cluster, str | None):
+        raise bad(option, text, "the field cluster is not a text", _OFFSET_ADVICE)
+    return AtLog(number, placed, LOG in found, cluster, None if read is None else json.dumps(read, sort_keys=True))
 
 
 def _position(option: str, text: str, name: str, place: object) -> tuple[PersistentName, Position]:

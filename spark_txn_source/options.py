@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.common.options import Given
@@ -21,8 +22,10 @@ from spark_txn_source.option_table import (
     INCLUDE_METADATA,
     ISOLATION_LEVEL,
     MAX_BYTES,
+    MAX_DELAY,
     MAX_ROWS,
     MIN_PARTITIONS,
+    MIN_ROWS,
     PARTITION_BYTES,
     PATH,
     PATHS,
@@ -43,6 +46,9 @@ from spark_txn_source.option_table import (
     ValueFormat,
 )
 from spark_txn_source.option_table import SOURCE as SOURCE
+
+if TYPE_CHECKING:
+    from metadata.cluster.cluster import Cluster
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 
@@ -79,6 +85,9 @@ class ReadOptions(CommonReadOptions):
     subscription: str | None = None
     acknowledged: Mapping[str, Rows] | None = None
     timestamp_timeout_ms: int | None = None
+    min_rows_per_trigger: int | None = None
+    max_trigger_delay: float = 0
+    """The longest wait for `min_rows_per_trigger`, in seconds."""
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
@@ -104,6 +113,11 @@ class ReadOptions(CommonReadOptions):
             raise OptionError(
                 "The option isolationLevel is 'read_uncommitted': a stream cannot read rows that may yet be aborted exactly once.",
                 advice="Leave it out, or read in a batch.",
+            )
+        if MAX_DELAY in given and MIN_ROWS not in given:
+            raise OptionError(
+                "The option maxTriggerDelay is given without minOffsetsPerTrigger: no micro-batch waits.",
+                advice="Give both, or neither.",
             )
         partition_bytes = given.get(PARTITION_BYTES)
         subscription = given.get(SUBSCRIPTION)
@@ -142,6 +156,8 @@ class ReadOptions(CommonReadOptions):
             subscription=subscription,
             acknowledged=acknowledged,
             timestamp_timeout_ms=given.get(TIMESTAMP_TIMEOUT),
+            min_rows_per_trigger=given.get(MIN_ROWS),
+            max_trigger_delay=given.value(MAX_DELAY),
         )
 
 
@@ -278,6 +294,22 @@ def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = Fa
             "An offset names persistent:// topics alone, but topic:// topics are read, too.",
             advice='Give their number beside it: {"log": 41, ...}; 0 is before the first row.',
         )
+
+
+def check_progress(cluster: Cluster, selection: Selection, *places: Start | End) -> None:
+    """Check a start and an end that are offsets of a stream's progress. Raises OffsetOutOfRange if the stream read another cluster,
+    and OptionError if it read other topics than `selection`.
+    """
+    key = json.dumps(selection.key, sort_keys=True)
+    for place in places:
+        if not isinstance(place, AtLog):
+            continue
+        cluster.check_is_mine(place.cluster)
+        if place.read is not None and place.read != key:
+            raise OptionError(
+                f"An offset is of a query that reads {place.read}, and this read has {key}.",
+                advice=f'Read the same topics, or give the number without them: {{"log": {place.log}}}.',
+            )
 
 
 def _end_of(given: Given) -> End:

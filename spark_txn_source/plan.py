@@ -18,7 +18,7 @@ from spark_txn_source.acked import acknowledged
 from spark_txn_source.columns import Columns
 from spark_txn_source.log_ranges import NOTHING, LogRange, deleted_to, end_number, start_number
 from spark_txn_source.losses import check_cursors, check_deletions, check_trims, hidden, known_trims, within_trimmed
-from spark_txn_source.options import ReadOptions
+from spark_txn_source.options import ReadOptions, check_progress
 from spark_txn_source.pieces import merged, packed, split
 from spark_txn_source.planned import ReadTask
 from spark_txn_source.timestamps import final
@@ -29,8 +29,9 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[LogRange, ...]:
     subscription these are the rows that it has acknowledged, and with the option `acknowledged` the rows that the option gives.
     Otherwise these are the remaining rows of transactions of which retention has trimmed other rows.
 
-    Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
+    Raises OptionError, TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
+    check_progress(client.cluster, options.selection, options.start, options.end)
     logs = Logs(client, options.selection)
     readings = logs.read(lambda log: _decided(log, options))
     if isinstance(options.start, AtLog) and options.fail_on_data_loss:

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client, shared_client
 from metadata.client.logs import Logs
 from metadata.common import metrics
+from metadata.common.workers import tells_errors
 from metadata.read.log_reader import now
 from metadata.read.reading import Reading
 from metadata.read.selection import LOG, AtTime, Earliest, Selection
@@ -29,10 +30,11 @@ from spark_txn_source.acked import acked_when_planned
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.following import MOST_SECONDS, FollowingLogs
+from spark_txn_source.limits import waits
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
-from spark_txn_source.options import ReadOptions
+from spark_txn_source.options import ReadOptions, check_progress
 from spark_txn_source.plan import tasks
 from spark_txn_source.read_limits import default_limit
 from spark_txn_source.schema_checks import check_replay, check_schema
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from spark_txn_source.cursors import StreamCursors
 
 
+@tells_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)`. Its offsets are numbers of logs. Its micro-batches have
     whole transactions.
@@ -60,6 +63,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns_wanted(client, self._options, schema)
         self._target: Mapping[str, int] | None = None
         """The number, for each log, up to which `Trigger.AvailableNow` reads. None for other triggers."""
+        self._last_rows: float | None = None
+        """The monotonic time of the last micro-batch with rows of this run. None: there was none."""
         self._reached = StreamOffset(0, self._selection.key)
         self._following: FollowingLogs | None = None
         self._unreported: tuple[Reading, ...] | None = None
@@ -97,6 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The end of the first batch records the initial offset from which the batch was planned.
         """
         start, logs = self._options.start, Logs(self._client(), self._selection)
+        check_progress(self._client().cluster, self._selection, start)
         if isinstance(start, AtTime):
             # Wait until the rows before the start are final. A batch that ends just before the start then has exactly these rows.
             ms, patience_ms = start.ms - 1, self._options.timestamp_timeout_ms
@@ -121,7 +127,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return default_limit(self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger)
+        options = self._options
+        return default_limit(options.max_rows_per_trigger, options.max_bytes_per_trigger, options.min_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         readings = Logs(self._client(), self._selection).read(now)
@@ -153,13 +160,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
         if self._following is not None:
             self._following.news()
+        if self._waits(ranges, at, limit):
+            return offset.to_json()
         topics = [topic for one in readings for topic in one.topics]
         check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         ends = limited(ranges, **self._limits(limit))
         moved = {one.log: one.reading.position(ends[one.log]) for one in ranges if ends[one.log] > one.start}
+        waiting = self._options.min_rows_per_trigger is not None
+        if waiting and any(True for one in ranges for _ in one.reading.weights(one.start, ends[one.log])):
+            self._last_rows = at
         began = offset.began if given.is_initial else None
         self._reached = dataclasses.replace(self._with_acks_and_trims(offset, readings, ranges), began=began).moved(moved)
         return self._reached.to_json()
+
+    def _waits(self, ranges: Sequence[LogRange], at: float, limit: ReadLimit) -> bool:
+        """Return whether the next micro-batch waits for more rows (`minOffsetsPerTrigger`). `Trigger.AvailableNow` and
+        `Trigger.Once` read what there is, since no later trigger would read the rest.
+        """
+        options = self._options
+        if options.min_rows_per_trigger is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        unread = (weight for one in ranges for weight in one.reading.weights(one.start, one.end))
+        waited = None if self._last_rows is None else at - self._last_rows
+        return waits(unread, min_rows=options.min_rows_per_trigger, waited=waited, patience=options.max_trigger_delay)
 
     def _without_gone_logs(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
         """Return the offset with positions only in logs that are read now. Raises DataLoss if a log with unread rows is gone."""

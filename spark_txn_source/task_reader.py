@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from metadata.common.workers import tells_errors
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PICKLES: Final = "pyspark.sql.worker.plan_data_source_read"
 
 
+@tells_errors
 class TaskReader(DataSourceStreamReader):
     """The pickled form of `BatchReader` and `StreamReader`. It reads, and plans nothing."""
 

@@ -16,7 +16,7 @@ from ledgers.extents import Marks
 from ledgers.model import CompactedPart
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports
 from metadata.records.names import topic_of
 from spark_txn_source.planned import Piece, ReadTask
 from spark_txn_source.pruning import pruned

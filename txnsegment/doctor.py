@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+from pathlib import Path
 
 from metadata.backup.record_kinds import damaged
 from metadata.client.transactions import overdue
@@ -21,6 +22,13 @@ from txnsegment.findings import Health as Health
 from txnsegment.findings import tried
 from txnsegment.java import find_java
 
+LOOK_UP_SECONDS = 60
+"""The longest time that `doctor` waits for a new process of Spark's Python."""
+_LOOK_UP = "import sys, pyspark_txnsegment as door; door.check_packages(); print(sys.executable)"
+_SET_PYTHON = (
+    "Spark starts the Python that the variable PYSPARK_PYTHON names, otherwise python3 of the PATH: activate the environment that "
+    "has txnsegment, or set PYSPARK_PYTHON to its bin/python. On a cluster the executors need txnsegment, too."
+)
 LONG_LOG = 10_000
 """Number of registrations in the live log above which `doctor` warns. Committers and sweepers leave far fewer."""
 
@@ -91,12 +99,17 @@ def _spark() -> Finding:
 
 
 def _door() -> Finding:
-    if find_spec("pyspark_txnsegment") is None:
-        raise ConfigurationError(
-            "Spark will not find the format txnsegment: the module pyspark_txnsegment is not on the path of this Python.",
-            advice="Install the wheel into the Python of Spark's driver and executors (pip install txnsegment).",
-        )
-    return Finding("door", Health.OK, 'format("txnsegment") is found by this Python')
+    """Look for the format as Spark does: in a new process of the Python that Spark starts, from the current folder."""
+    python = os.environ.get("PYSPARK_PYTHON") or "python3"
+    try:
+        found = subprocess.run([python, "-c", _LOOK_UP], capture_output=True, text=True, check=False, timeout=LOOK_UP_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigurationError(f"Spark cannot start its Python, {python}: {error}.", advice=_SET_PYTHON) from error
+    if found.returncode == 0:
+        return Finding("door", Health.OK, f'format("txnsegment") is found by {found.stdout.strip()} in {Path.cwd()}')
+    lines = [line for line in found.stderr.splitlines() if line.strip()]
+    why = lines[-1] if lines else f"exit code {found.returncode}"
+    raise ConfigurationError(f"Spark will not find the format txnsegment. Its Python, {python}, says: {why}", advice=_SET_PYTHON)
 
 
 def _store(name: str, cluster: Cluster) -> Finding:

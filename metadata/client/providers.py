@@ -138,18 +138,18 @@ class Providers:
         name = any_topic_name(text)
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
-    def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
+    def evolve(self, name: TopicName, types: StructType, key: str | None = None, *, grow: bool = True) -> tuple[Topic, int]:
         """Evolve the topic's schema for a write (see `TopicSchemas.evolve`). If the topic is a migrated persistent topic, evolve
         its successor's schema: parts that were staged before the migration are registered in the successor, with the successor's
         schema id.
         """
         try:
-            return self.client.topics.evolve(name, types, key)
+            return self.client.topics.evolve(name, types, key, grow=grow)
         except TopicSealed:
             to = self.client.instream.migrator.made(name) if isinstance(name, PersistentName) else None
             if to is None:
                 raise
-            return self.client.topics.evolve(to, types, key)
+            return self.client.topics.evolve(to, types, key, grow=grow)
 
     def ensure(
         self, name: TopicName, columns: StructType, *, segments: int | None = None, key: str | None = None, create: bool = True

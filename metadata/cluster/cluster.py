@@ -95,8 +95,8 @@ class Cluster:
         raise OffsetOutOfRange(
             f"The offset is one of the cluster {cluster}, and {self.url} is the cluster {self.id}: it was created again, restored "
             "again, or is not the one of the checkpoint.",
-            advice="Name the service URL of that cluster, or use a new checkpoint location: a number of that cluster names "
-            "another row here.",
+            advice="Name the service URL of that cluster, or start anew, with a new checkpoint location and without this offset: a "
+            "number of that cluster names another row here.",
         )
 
     def before_lost(self, number: int) -> int:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from metadata.common.worker_memory import RUNTIME
+from metadata.common.workers import RUNTIME
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram

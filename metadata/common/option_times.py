@@ -1,4 +1,4 @@
-"""Parses times in the values of options. Pure."""
+"""Parses times and durations in the values of options. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from metadata.common.options import Parse, bad
+from metadata.common.options import LONG_MAX, Parse, bad
 
 _ISO: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
 _LAST_MS: Final = 253_402_300_799_999
 _TIMESTAMP_ADVICE: Final = "Write epoch milliseconds (1735689600000) or ISO-8601 with a zone (2025-01-01T00:00:00Z)."
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ms|s|m|min|h|d)", re.ASCII)
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a number with its unit: `500ms`, `10s`, `5m`, `1h`, `1d`. Return None for any other text, such as a
+    number without a unit, which guards against failure A12 (protocol.md section 9).
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    return None if found is None else float(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def duration(name: str, text: str) -> float:
+    """Parse a duration of at least a millisecond, in seconds."""
+    seconds = seconds_of(text)
+    if seconds is None or not 0.001 <= seconds <= LONG_MAX / 1000:
+        raise bad(name, text, "it is not a duration", "Write a number and its unit: 500ms, 30s, 15m or 1h.")
+    return seconds
 
 
 def timestamp_ms(*, up: bool) -> Parse[int]:

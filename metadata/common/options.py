@@ -10,6 +10,7 @@ An `Option` declares everything about one option. The parser and the tables of t
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 import re
@@ -52,6 +53,8 @@ SOURCE_NAMES: Final = [
     "acknowledged",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxPartitionBytes",
     "isolationLevel",
@@ -69,6 +72,7 @@ SINK_NAMES: Final = [
     "keyColumn",
     "segments",
     "autoCreate",
+    "mergeSchema",
     "txnAppId",
     "txnVersion",
     "txnStaging",
@@ -84,18 +88,6 @@ SINK_NAMES: Final = [
 
 _NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
 _OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}
-_ELSEWHERE: Final[Mapping[str, str]] = {
-    "subscribe": "topics",
-    "subscribepattern": "topicsPattern",
-    "maxoffsetspertrigger": "maxRowsPerTrigger",
-    "maxfilespertrigger": "maxRowsPerTrigger",
-    "startingversion": "startingOffsets",
-    "versionasof": "endingOffsets",
-    "snapshot-id": "endingOffsets",
-    "timestampasof": "endingTimestamp",
-    "as-of-timestamp": "endingTimestamp",
-}
-"""Option names of other connectors, with the txnsegment option for the same purpose."""
 _PULSAR_ONLY: Final = {name.lower(): name for name in ("adminUrl", "hashBits", "metadataUrl")}
 """Options that only reads or writes of a Pulsar cluster have."""
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
@@ -236,9 +228,15 @@ class OptionTable:
                 f"The option {_PULSAR_ONLY[key]} is for a Pulsar cluster, and the service URL is not one of Pulsar.",
                 advice="Give serviceUrl as pulsar://host:6650, or leave the option out.",
             )
-        known = self._own
-        near = _ELSEWHERE.get(key, difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]).lower()
-        meant = known.get(near) or known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]
+        from metadata.common.foreign_options import foreign  # imported late, because most reads and writes have no such option
+
+        known, found = self._own, foreign(name)
+        if found is not None:
+            return OptionError(
+                f"The {self.side} has no option {name!r}, which is one of {found.owner}.",
+                advice=f"{found.advice(self.side)} All are listed in docs/options.md.",
+            )
+        meant = known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]
         return OptionError(
             f"The {self.side} has no option {name!r}.",
             advice=f"Did you mean {meant.name}? All are listed in docs/options.md.",
@@ -358,6 +356,18 @@ def names(name: str, text: str) -> tuple[str, ...]:
     if not found or not all(n.strip() for n in found):
         raise bad(name, text, "a name in it is empty", 'Write a, b or ["a", "b"].')
     return tuple(found)
+
+
+def offset_json(text: str) -> Any:
+    """Parse the JSON of an offset. A dict of Python is accepted too, since Spark turns the dict of a query's progress into such a
+    text. Raises ValueError.
+    """
+    if text.lstrip().startswith("{'"):
+        try:
+            return ast.literal_eval(text.strip())
+        except (SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+    return read_json(text, pairs=unique_pairs)
 
 
 def unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

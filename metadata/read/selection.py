@@ -157,12 +157,15 @@ class Position(NamedTuple):
 class AtLog:
     """The start (exclusive) or the end (inclusive) of a read: one number in the cluster's log, and one position in the log of each
     persistent topic. `names_log`: whether the user gave the number of the cluster's log. A read of persistent topics alone needs no
-    such number.
+    such number. `cluster`, `read`: these fields of the offset of a stream's progress, `read` as JSON. None: the user gave
+    numbers alone.
     """
 
     log: int
     positions: tuple[tuple[PersistentName, Position], ...] = ()
     names_log: bool = True
+    cluster: str | None = None
+    read: str | None = None
 
     def at(self, log: str) -> Position:
         """Return the position in the log with the name `log`. A persistent topic without a position in this offset was created

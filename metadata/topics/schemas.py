@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
 from ledgers.json_text import read_json
-from ledgers.schema import check_writable, evolve
+from ledgers.schema import check_writable, evolve, growth
 from ledgers.spark_json import columns_from_json
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, CorruptRecord, OptionError, SchemaError, TopicSealed, UnknownOutcome
@@ -132,18 +132,25 @@ class TopicSchemas:
 
     # --- evolution by writes --------------------------------------------------------------------------------------
 
-    def grown(self, topic: Topic, incoming: StructType) -> StructType:
+    def grown(self, topic: Topic, incoming: StructType, *, grow: bool = True) -> StructType:
         """Return the columns that the topic has after a write of rows with the columns `incoming`. Raises SchemaError if `incoming`
-        does not fit the topic's columns, or if the compatibility mode refuses the new schema.
+        does not fit the topic's columns, or if the compatibility mode refuses the new schema. Without a mode, `grow` says whether
+        the write may add columns and widen types.
         """
-        return self._grown(topic, incoming)[0]
+        return self._grown(topic, incoming, grow)[0]
 
-    def _grown(self, topic: Topic, incoming: StructType) -> tuple[StructType, str | None]:
+    def _grown(self, topic: Topic, incoming: StructType, grow: bool) -> tuple[StructType, str | None]:
         """Return the result of `grown`, and the Avro schema of the next version (None: it is derived from the columns)."""
         last = self.latest(topic)
         columns = evolve(None if last is None else last.columns, incoming)
         if last is None or columns is last.columns:
             return columns, None if last is None else last.record.avro
+        if not grow and topic.layout.compatibility is None:
+            raise SchemaError(
+                f"This write would change {topic.name} for good: {'; '.join(growth(last.columns, columns))}.",
+                advice="Give the write the option mergeSchema=true, or let writes change the topic's schema: "
+                f"txnsegment topics schema {topic.name} --compatibility none. To keep the topic as it is, select its columns.",
+            )
         mode = topic.layout.compatibility or Compatibility.NONE
         if mode is Compatibility.NONE and not last.registered:
             return columns, None
@@ -169,7 +176,7 @@ class TopicSchemas:
         except SchemaError as error:
             raise SchemaError(f"{topic.name}: {error.message}", advice=error.advice) from error
 
-    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
+    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None, *, grow: bool = True) -> tuple[Topic, int]:
         """Evolve the topic's schema for rows with the columns `incoming`, and set the key column if `key` is given. Return the
         resulting topic and its schema id.
 
@@ -180,7 +187,7 @@ class TopicSchemas:
         def body(view: View) -> tuple[Topic, int] | None:
             topic = self._seen(view, name)
             last = self.latest(topic)
-            columns, avro = self._grown(topic, incoming)
+            columns, avro = self._grown(topic, incoming, grow)
             layout = topic.layout
             if last is None or columns is not last.columns:
                 layout = self._next(view, topic, columns, avro)

@@ -148,9 +148,9 @@ class Topics:
         """Return the columns of a schema version. Raises SchemaError if the version does not exist."""
         return self.schemas.get(name, schema_id).columns
 
-    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
+    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None, *, grow: bool = True) -> tuple[Topic, int]:
         """Do `TopicSchemas.evolve`: evolve the topic's schema for a write."""
-        return self.schemas.evolve(name, incoming, key)
+        return self.schemas.evolve(name, incoming, key, grow=grow)
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError, TxnSegmentError
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports, tells_errors
 from pulsar_protocol.auth import connect, shared
 from pulsar_protocol.client import PulsarClient, TxnId
 from pulsar_protocol.errors import TopicMissing, TopicTerminated
@@ -54,6 +54,7 @@ class NotPlanned(TxnSegmentError, pickle.PickleError):
     """
 
 
+@tells_errors
 class _Writer:
     """The code that `BatchWriter` and `StreamWriter` share."""
 
@@ -186,6 +187,7 @@ class _Writer:
         return next(iter(found), None)
 
 
+@tells_errors
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """The writer of one `df.write.format("txnsegment").mode("append").save()` to a Pulsar topic."""
 
@@ -200,6 +202,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self.give_up(messages)
 
 
+@tells_errors
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The writer of one micro-batch of `df.writeStream.format("txnsegment")` to a Pulsar topic."""
 

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import DataLoss
+from metadata.common.workers import tells_errors
 from metadata.records.row_ranges import FIRST, NONE, Rows
 from pulsar_protocol.cut import ONCE_PATIENCE_SECONDS, Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position
@@ -52,6 +53,7 @@ def _begins(hidden: Mapping[str, Rows], segment: str) -> Position:
     return EARLIEST if first is None or first[0] != FIRST else Position(first[1].ledger_id, -1)
 
 
+@tells_errors
 class BatchReader(DataSourceReader):
     """The reader of one `spark.read.format("txnsegment").load(...)` from Pulsar."""
 

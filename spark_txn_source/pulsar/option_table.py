@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from ledgers.json_text import read_json
-from metadata.common.options import Option, OptionTable, bad, one_of, unique_pairs, without, words
+from metadata.common.options import Option, OptionTable, bad, offset_json, one_of, without, words
 from metadata.common.service import PULSAR_URL, ServiceUrl, parse_service_url
 from pulsar_protocol.layout import Position
 from spark_txn_source import option_table as others
@@ -20,6 +19,8 @@ _OFFSET_FORM: Final = (
     '{"segments": {"segment://tenant/namespace/name/0000-ffff-0": "ledger:entry"}}, as a query\'s progress shows it. A '
     "segment that is not named is read from its beginning."
 )
+
+_TRIGGER: Final = "Leave it out, and give the query a trigger with an interval (processingTime)."
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def _place(name: str, text: str) -> Place:
         case "latest":
             return "latest"
     try:
-        found = read_json(text, pairs=unique_pairs)
+        found = offset_json(text)
     except ValueError as error:
         raise bad(name, text, f"it is neither a known word nor JSON ({error})", _advice(name)) from error
     if not isinstance(found, dict):
@@ -173,6 +174,8 @@ SOURCE: Final = OptionTable(
             "segment gets the same share, and at least one entry.",
         ),
         replace(others.MAX_BYTES, meaning="The same limit by the size of the entries. If both are given, the lower one counts."),
+        _without(others.MIN_ROWS, "its broker does not say how many rows are unread", _TRIGGER),
+        _without(others.MAX_DELAY, "its broker does not say how many rows are unread", _TRIGGER),
         replace(
             others.MIN_PARTITIONS,
             meaning="The least number of tasks of a read that has as many entries. Several tasks may then read one segment, each a "

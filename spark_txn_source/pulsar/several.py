@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OffsetOutOfRange
+from metadata.common.workers import tells_errors
 from pulsar_protocol.client import PulsarClient
 from spark_txn_source.pulsar.asking import AT_ONCE, each
 from spark_txn_source.pulsar.batch import BatchReader
@@ -85,6 +86,7 @@ def parts_options(client: PulsarClient, options: PulsarReadOptions, topics: Iter
     return {topic: of_topic(options, topic, len(names), segments) for topic in names}
 
 
+@tells_errors
 class SeveralBatchReader(DataSourceReader):
     """The reader of a batch from several topics. In the list of tasks the tasks of one topic follow one another."""
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import DataLoss
+from metadata.common.workers import tells_errors
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.errors import TopicMissing
 from spark_txn_source.pulsar.columns import Part, parts_of
@@ -28,6 +29,7 @@ from spark_txn_source.pulsar.topics import shared_client
 from spark_txn_source.read_limits import default_limit
 
 
+@tells_errors
 class SeveralStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream from several topics. Each topic gets an equal share of the limits of a micro-batch."""
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from metadata.common.errors import OptionError
+from metadata.common.workers import tells_errors
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.cut import ONCE_PATIENCE_SECONDS, Cut
 from pulsar_protocol.layout import EARLIEST, Layout, Position, Segment
@@ -35,6 +36,7 @@ from spark_txn_source.pulsar.watermarks import BrokerRecords, RecordedCuts
 from spark_txn_source.read_limits import default_limit
 
 
+@tells_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one `spark.readStream.format("txnsegment").load(...)` from Pulsar. A micro-batch ends at or below the cut of
     each segment, so it has decided entries only. A transaction of txnsegment's writers is in a micro-batch as a whole or not at

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ledgers.arrow import conform
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports
 from metadata.records.row_ranges import NONE, Row, common
 from metadata.records.row_ranges import Rows as Hidden
 from pulsar_protocol.batches import Rows

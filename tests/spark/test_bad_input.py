@@ -555,13 +555,28 @@ def test_a_topic_deleted_under_a_write(site: Site) -> None:
 
 
 def test_two_writes_that_grow_the_topic_apart(site: Site) -> None:
-    first, told_first = site.staged(rows_of({"n": [1], "more": ["text"]}))
-    second, told_second = site.staged(rows_of({"n": [2], "more": [2.5]}))
+    first, told_first = site.staged(rows_of({"n": [1], "more": ["text"]}), mergeSchema="true")
+    second, told_second = site.staged(rows_of({"n": [2], "more": [2.5]}), mergeSchema="true")
     first.commit(told_first)
     with pytest.raises(SchemaError, match=r"more is double in this write, but string in the topic"):
         second.commit(told_second)
     second.abort(told_second)
     unchanged(site, 101)
+
+
+def test_two_first_writes_of_different_columns(tmp_path: Path) -> None:
+    """Both writes were planned while the topic had no columns. The second would add a column, and was not asked to."""
+    site = Site(tmp_path)
+    with site.client() as one:
+        one.topics.create(topic_name("new"))
+    first, told_first = site.staged(rows_of({"a": [1]}), topic="new")
+    second, told_second = site.staged(rows_of({"a": [1], "b": [2]}), topic="new")
+    first.commit(told_first)
+    with pytest.raises(SchemaError, match=r"the column b \(bigint\) is new"):
+        second.commit(told_second)
+    second.abort(told_second)
+    assert site.read(topic="new") == [{"a": 1}]
+    unchanged(site)
 
 
 def test_two_first_writes_with_different_keys(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_batches_and_scans_read_both_models(here: Deployment) -> None:
     """
     here.write(rows(here, 0, 10), X)
     for _ in range(2):
-        here.write(rows(here, 10, 20).selectExpr("n", "'a' AS more"), X, txnAppId="etl", txnVersion="7")
+        here.write(rows(here, 10, 20).selectExpr("n", "'a' AS more"), X, txnAppId="etl", txnVersion="7", mergeSchema="true")
     here.write(rows(here, 20, 30), "t", segments="2")
     assert numbers(here.read(X)) == list(range(20))
     assert here.read(X).where("more = 'a'").count() == 10

@@ -48,7 +48,7 @@ def table(**columns: object) -> pa.Table:
 
 def test_a_user_schema_may_subset_reorder_and_widen(here: Deployment) -> None:
     here.write(here.spark.sql("select 1 a, 'x' b, named_struct('x', 1, 'y', 'z') s, array(named_struct('k', 1, 'l', 2)) arr"))
-    here.write(here.spark.sql("select 2 a, cast(null as string) b, 'q' c"))
+    here.write(here.spark.sql("select 2 a, cast(null as string) b, 'q' c"), mergeSchema="true")
     assert rows(here.read(schema="c string, a bigint")) == [("q", 2), (None, 1)]
     assert rows(here.read(schema="s struct<y:string>, a int")) == [(None, 2), (("z",), 1)]
     assert rows(here.read(schema="s struct<y:string,x:bigint>, arr array<struct<l:int>>")) == [(None, None), (("z", 1), [(2,)])]
@@ -105,12 +105,38 @@ def test_an_empty_topic_and_a_topic_without_rows(here: Deployment) -> None:
     assert here.files() == []
 
 
+def test_a_stray_column_does_not_grow_a_topic(here: Deployment) -> None:
+    """A batch and a stream are refused before a row is written. The write may ask for it, or the topic may be set to grow."""
+    here.write(here.spark.sql("select 1 a, named_struct('x', 1) s"))
+    stray = here.spark.sql("select 5000000000 a, named_struct('x', 2, 'y', 'z') s, true `select`")
+    told = (
+        r"SchemaError: This write would change topic://public/default/t for good: the column a is int and would be bigint; "
+        r"the column s\.y \(string\) is new; the column select \(boolean\) is new\. Give the write the option mergeSchema=true, .*"
+        r"txnsegment topics schema topic://public/default/t --compatibility none"
+    )
+    files = here.files()
+    with pytest.raises(PySparkException, match=told):
+        here.write(stray)
+    here.write(stray, "from")
+    query = here.stream("from", startingOffsets="earliest").writeStream.format("txnsegment").option("serviceUrl", here.url)
+    query = query.option("checkpointLocation", str(here.folder / "checkpoint")).trigger(availableNow=True)
+    with pytest.raises(PySparkException, match=told):
+        query.start("t").awaitTermination()
+    assert [name for name in here.files() if "/t/" in name] == files
+    assert here.read().schema == StructType.fromDDL("a int, s struct<x:int>")
+    here.cluster.topics.set_compatibility("t", "none")
+    query.start("t").awaitTermination()
+    assert here.read().schema == StructType.fromDDL("a bigint, s struct<x:int,y:string>, `select` boolean")
+    assert here.read().count() == 2
+
+
 def test_a_topic_grows_and_widens(here: Deployment) -> None:
     here.write(
         here.spark.sql("select cast(1 as tinyint) i, cast(1.5 as float) f, 1.25BD d, named_struct('x', cast(1 as smallint)) s")
     )
-    here.write(here.spark.sql("select cast(300 as int) i, cast(2.5 as double) f, 12345.678BD d, 'new' n"))
-    here.write(here.spark.sql("select cast(9000000000 as bigint) i, named_struct('x', 70000, 'y', 'deep') s, array(1) arr"))
+    grow = {"mergeSchema": "true"}
+    here.write(here.spark.sql("select cast(300 as int) i, cast(2.5 as double) f, 12345.678BD d, 'new' n"), **grow)
+    here.write(here.spark.sql("select cast(9000000000 as bigint) i, named_struct('x', 70000, 'y', 'deep') s, array(1) arr"), **grow)
     wanted = "i bigint, f double, d decimal(8,3), s struct<x:int,y:string>, n string, arr array<int>"
     assert here.read().schema == StructType.fromDDL(wanted)
     found = both(here)

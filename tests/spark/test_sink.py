@@ -47,7 +47,7 @@ def test_a_worker_that_has_written_skips_imported_modules_in_its_garbage_collect
 
 def test_overwrite_and_complete_are_refused(here: Deployment) -> None:
     df = here.spark.range(3)
-    with refused("OptionError", "overwrite", 'mode("append")'):
+    with refused("OptionError", "Overwrite mode", 'mode("append")'):
         df.write.format("txnsegment").option("serviceUrl", here.url).mode("overwrite").save("t")
     with refused("Append"):
         df.write.format("txnsegment").option("serviceUrl", here.url).save("t")
@@ -71,7 +71,7 @@ def test_sql_views_read_and_take_inserts(here: Deployment) -> None:
     assert ids(here.spark.sql("select * from v where id > 0")) == [1, 2]
     here.spark.sql("insert into v select id + 10 from range(2)")
     assert ids(here.read()) == [0, 1, 2, 10, 11]
-    with refused("OptionError", "overwrite"):
+    with refused("OptionError", "Overwrite mode"):
         here.spark.sql("insert overwrite v select id from range(2)")
     here.spark.catalog.dropTempView("v")
 

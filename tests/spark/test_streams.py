@@ -141,6 +141,34 @@ def test_available_now_ends_at_its_target(here: Deployment) -> None:
     assert seen[2:] == [[1000, 1001]]
 
 
+def test_a_minimum_of_rows_holds_a_micro_batch_back(here: Deployment) -> None:
+    """The first micro-batch of a run does not wait. A run of AvailableNow reads what there is."""
+    here.cluster.topics.create("t", schema="n bigint")
+    here.append("t", numbers(range(10)))
+    seen: list[list[int]] = []
+
+    def keep(rows, batch: int) -> None:  # type: ignore[no-untyped-def]
+        seen.append(sorted(r["n"] for r in rows.collect()))
+
+    df = here.stream(startingOffsets="earliest", minOffsetsPerTrigger="25", maxTriggerDelay="1h")
+    writer = df.writeStream.foreachBatch(keep).option("checkpointLocation", str(here.folder / "checkpoint"))
+    query = writer.start()
+    here.queries.append(query)
+    query.processAllAvailable()
+    assert seen == [list(range(10))]
+    here.append("t", numbers(range(10, 20)))
+    query.processAllAvailable()
+    assert seen[1:] == []
+    here.append("t", numbers(range(20, 35)))
+    query.processAllAvailable()
+    assert seen[1:] == [list(range(10, 35))]
+    here.append("t", numbers([35]))
+    query.processAllAvailable()
+    query.stop()
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert seen[2:] == [[35]]
+
+
 # --- restarts and replays -----------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ BOTH = [
     ({"schemaVersion": "1"}, "schemaVersion is given without valueFormat=avro; both, or neither"),
     ({"schemaVersion": "1", "valueFormat": "columns"}, "schemaVersion is given without valueFormat=avro"),
     ({"valueFormat": "avro", "segments": "2"}, "valueFormat=avro and segments; Leave segments out"),
+    ({"valueFormat": "avro", "mergeSchema": "true"}, "valueFormat=avro and mergeSchema; Leave mergeSchema out"),
     ({"valueFormat": "avro", "autoCreate": "true"}, "valueFormat=avro and autoCreate; Leave autoCreate out"),
     ({}, "no topic to write to; save(name), start(name)"),
     ({"topic": ""}, "option topic; empty"),

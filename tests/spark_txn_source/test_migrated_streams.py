@@ -103,7 +103,7 @@ def test_a_sink_continues_when_a_migration_falls_between_its_tasks_and_its_commi
     rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})
 
     def plan() -> WritePlan:
-        given = {"serviceUrl": bench.url, "topic": X}
+        given = {"serviceUrl": bench.url, "topic": X, "mergeSchema": "true"}
         return plan_write(bench.client, WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))
 
     older = plan()

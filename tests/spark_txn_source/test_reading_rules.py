@@ -18,7 +18,7 @@ from metadata.read.reading import LogSelection
 from metadata.read.selection import Pattern, Position, Topics, selection_of
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Weight
-from spark_txn_source.limits import LogWindow, Published, ends_by_publish_time
+from spark_txn_source.limits import LogWindow, Published, ends_by_publish_time, waits
 from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
@@ -40,6 +40,15 @@ def test_acknowledged_rows_stay_in_an_offset_while_one_segment_needs_them() -> N
 def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: int | None, end: int) -> None:
     ledgers = [Published(1, Weight(4, 2, 20)), Published(2, Weight(9, 2, 20))]
     assert ends_by_publish_time({"a": LogWindow(0, 9, iter(ledgers))}, max_rows=max_rows, max_bytes=max_bytes) == {"a": end}
+
+
+@pytest.mark.parametrize(
+    ("rows", "waited", "waiting"),
+    [([2, 2], 0.0, True), ([2, 3], 0.0, False), ([9], 0.0, False), ([], 59.9, True), ([2], 60.0, False), ([2], None, False)],
+)
+def test_a_micro_batch_waits_for_enough_rows_or_for_its_patience(rows: list[int], waited: float | None, waiting: bool) -> None:
+    unread = [Weight(number, count, 1) for number, count in enumerate(rows)]
+    assert waits(unread, min_rows=5, waited=waited, patience=60.0) is waiting
 
 
 def test_whole_entries_of_two_parts_are_two_splits() -> None:

@@ -66,6 +66,8 @@ def test_everything_given_in_any_case() -> None:
             "StartingOffsets": '{"log": 41}',
             "maxrowspertrigger": "10",
             "MAXBYTESPERTRIGGER": "1m",
+            "minoffsetspertrigger": "5",
+            "MaxTriggerDelay": "1.5m",
             "minPartitions": "3",
             "maxPartitionBytes": "64k",
             "isolationLevel": "READ_COMMITTED",
@@ -82,6 +84,7 @@ def test_everything_given_in_any_case() -> None:
     assert read.selection == Pattern("topic://public/default/.*")
     assert read.start == AtLog(41)
     assert (read.max_rows_per_trigger, read.max_bytes_per_trigger) == (10, 1024 * 1024)
+    assert (read.min_rows_per_trigger, read.max_trigger_delay) == (5, 90)
     assert (read.min_partitions, read.max_partition_bytes) == (3, 65536)
     assert (read.fail_on_data_loss, read.topics_changed, read.schema_change) == (False, "continue", "ignoreNewColumns")
     assert (read.columns, read.include_metadata) == (("b", "a"), True)
@@ -219,7 +222,10 @@ BOTH = [
     ({"startingOffsets": '{"log":-1}'}, "option startingOffsets; from 0"),
     ({"startingOffsets": '{"log":9223372036854775808}'}, "option startingOffsets; more than 64 bits"),
     ({"startingOffsets": '{"log":1,"log":2}'}, "option startingOffsets; twice"),
-    ({"startingOffsets": '{"log":1,"read":["a"]}'}, "option startingOffsets; unknown fields (read)"),
+    ({"startingOffsets": '{"log":1,"reads":["a"]}'}, "option startingOffsets; unknown fields (reads)"),
+    ({"startingOffsets": '{"log":1,"cluster":7}'}, "option startingOffsets; cluster is not a text"),
+    ({"startingOffsets": '{"log":1,"acked":{"segment://a":["1:0"]}}'}, "option startingOffsets; acknowledged; subscription"),
+    ({"startingOffsets": "{'log': 1, 'x'}"}, "option startingOffsets; neither a known word nor JSON"),
     ({"startingOffsets": '{"topic-0":{"0":1}}'}, "option startingOffsets; field log"),
     ({"startingOffsets": "[" * 100_000}, "option startingOffsets; neither"),
     ({"startingOffsets": ""}, "option startingOffsets; neither"),
@@ -240,6 +246,7 @@ ONLY_BATCH = [
     ({"endingOffsets": "earliest"}, "option endingOffsets; cannot end at its start"),
     ({"endingOffsets": "end"}, "option endingOffsets; neither"),
     ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets and endingTimestamp; one end"),
+    ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger cannot be used in a batch read; no triggers"),
     ({"maxRowsPerTrigger": "10"}, "maxRowsPerTrigger cannot be used in a batch read; no triggers; stream"),
     ({"maxBytesPerTrigger": "10"}, "maxBytesPerTrigger cannot be used in a batch read; no triggers"),
     ({"topicsChanged": "continue"}, "topicsChanged cannot be used in a batch read; no checkpoint"),
@@ -250,6 +257,9 @@ ONLY_STREAM = [
     ({"endingOffsets": "latest"}, "endingOffsets cannot be used in a stream read; has no end; batch"),
     ({"endingTimestamp": "5"}, "endingTimestamp cannot be used in a stream read; has no end"),
     ({"isolationLevel": "read_uncommitted"}, "isolationLevel; read_uncommitted; batch"),
+    ({"minOffsetsPerTrigger": "0"}, "option minOffsetsPerTrigger; from 1"),
+    ({"maxTriggerDelay": "15"}, "option maxTriggerDelay; not a duration; unit"),
+    ({"maxTriggerDelay": "15m"}, "without minOffsetsPerTrigger; Give both"),
     ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger; from 1"),
     ({"maxRowsPerTrigger": "1e6"}, "option maxRowsPerTrigger; not a whole number"),
     ({"maxBytesPerTrigger": "lots"}, "option maxBytesPerTrigger; 128m"),
@@ -344,6 +354,7 @@ def test_names_are_found_in_any_case(name: str, random: Any) -> None:
         "schemaChange": "fail",
         "includeMetadata": "true",
         "acknowledged": "{}",
+        "maxTriggerDelay": "15m",
         "valueFormat": "columns",
     }
     written = "".join(random.choice([c.lower(), c.upper()]) for c in name)

@@ -34,7 +34,7 @@ class SparkBench:
     def parts(self, topic: str, values: Iterable[int] | pa.Table, entry_rows: int = 1000) -> list[Part]:
         """Stage the rows as the sink does. Return the parts."""
         table = values if isinstance(values, pa.Table) else pa.table({"n": pa.array(list(values), pa.int64())})
-        given = {"serviceUrl": self.url, "topic": topic, "entryRows": str(entry_rows)}
+        given = {"serviceUrl": self.url, "topic": topic, "entryRows": str(entry_rows), "mergeSchema": "true"}
         plan = plan_write(self.client, WriteOptions.parse(given, streaming=False), from_arrow(table.schema))
         found = [part for _, part in stage(plan, table.combine_chunks().to_batches()).parts]
         _, schema_id = self.client.topics.evolve(plan.topic, plan.types)

@@ -300,13 +300,13 @@ def test_writes_to_one_topic_keep_their_order(cluster: Cluster) -> None:
 def test_schemas_grow_with_the_commit_and_not_for_rows_that_do_not_fit_each_other(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="n bigint")
     with pytest.raises(SchemaError, match="more"), cluster.transaction() as txn:
-        spark_write(txn.options, "t", pa.table({"n": [1], "more": ["text"]}))
-        spark_write(txn.options, "t", pa.table({"n": [2], "more": [2.5]}))
+        spark_write({**txn.options, "mergeSchema": "true"}, "t", pa.table({"n": [1], "more": ["text"]}))
+        spark_write({**txn.options, "mergeSchema": "true"}, "t", pa.table({"n": [2], "more": [2.5]}))
     assert numbers(cluster, "t") == []
     assert cluster.topics.describe("t").schema is not None
     assert cluster.topics.describe("t").schema.fieldNames() == ["n"]
     with cluster.transaction() as txn:
-        spark_write(txn.options, "t", pa.table({"n": [1], "more": ["text"]}))
+        spark_write({**txn.options, "mergeSchema": "true"}, "t", pa.table({"n": [1], "more": ["text"]}))
         spark_write(txn.options, "t", pa.table({"n": [2]}))
     assert [row["more"] for row in rows(cluster, "t")] == ["text", None]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from ledgers.plain_text import shown
 from metadata.common.errors import ConfigurationError, OptionError
+from metadata.common.option_times import seconds_of
 from metadata.common.options import integer
 from pulsar_protocol.schemes import is_pulsar
 from txnsegment.cli.shown import (
@@ -35,9 +35,6 @@ from txnsegment.cli.shown import (
 if TYPE_CHECKING:
     from metadata.maintenance.sweeper import SweepReport
     from metadata.records.cluster_records import Settings
-
-_EVERY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h)", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def init(
@@ -160,12 +157,12 @@ def duration(name: str, text: str) -> float:
     """Return the seconds of a number with its unit: `500ms`, `10s`, `5m`, `1h`. Raises OptionError for any other text, such as a
     number without a unit. Guards against failure A12 (protocol.md section 9).
     """
-    found = _EVERY.fullmatch(text.strip().lower())
-    if not found or float(found[1]) == 0:
+    seconds = seconds_of(text)
+    if not seconds:
         raise OptionError(
             f"{name} is {text!r}, which is not a duration.", advice="Write a number and its unit: 500ms, 10s, 5m or 1h."
         )
-    return float(found[1]) * _SECONDS[found[2]]
+    return seconds
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-from metadata.common.worker_memory import RUNTIME
+from metadata.common.workers import RUNTIME
 
 WORKER = dict([RUNTIME])
 
@@ -23,7 +23,7 @@ def printed(program: str, environment: dict[str, str]) -> list[str]:
 def test_a_worker_of_spark_skips_what_existed_at_the_first_call_and_nothing_later() -> None:
     program = """
 import gc
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports
 print(spare_imports(), len(gc.get_objects()) < 100)
 count = gc.get_freeze_count()
 later = [[] for _ in range(1000)]
@@ -35,7 +35,7 @@ print(spare_imports(), gc.get_freeze_count() == count > 0, len(gc.get_objects())
 def test_a_later_call_skips_the_modules_that_were_imported_after_the_first_one() -> None:
     program = """
 import gc
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports
 spare_imports()
 import pandas
 before = len(gc.get_objects())
@@ -47,7 +47,7 @@ print(before > 10_000, spare_imports(), len(gc.get_objects()) < 100, spare_impor
 def test_the_program_of_a_user_keeps_its_garbage_collections() -> None:
     program = """
 import gc
-from metadata.common.worker_memory import spare_imports
+from metadata.common.workers import spare_imports
 print(spare_imports(), gc.get_freeze_count())
 """
     assert printed(program, {}) == ["False", "0"]
