@@ -264,11 +264,13 @@ class Segment:
         probes = self._asked(places)
         try:
             if not probes[-1].take(WAIT_SECONDS) and not self.is_removed(places[-1]):
+                asked = time.monotonic()
                 if known != EARLIEST:
                     probes += self._asked([known])
-                    probes[-1].take(self._patience)
-                else:
-                    probes[0].take(self._patience)
+                control = probes[-1] if known != EARLIEST else probes[0]
+                waited = time.monotonic() - asked if control.take(self._patience) else 0.0
+                if waited > WAIT_SECONDS:  # the broker is slow, so the highest probe gets as long again
+                    probes[len(places) - 1].take(waited)
             for probe in probes:
                 probe.take(0.0)
             return {probe.at: probe for probe in probes[: len(places)]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -97,25 +98,31 @@ def test_a_batch_has_the_start_and_the_end_that_its_options_give(topic: Topic) -
 
 
 @pytest.fixture
-def slow_probes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker answers each probe after `request.param` seconds: a probe that waits less has no answer."""
+def slow_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers each probe, but later than the search for a cut waits."""
     take = cut.Probe.take
-    monkeypatch.setattr(cut.Probe, "take", lambda probe, seconds: seconds >= request.param and take(probe, seconds))
+    slow = cut.ANSWER_SECONDS / 2
+    monkeypatch.setattr(cut.Probe, "take", lambda probe, seconds: seconds >= slow and take(probe, seconds))
 
 
-@pytest.mark.parametrize("slow_probes", [cut.ONCE_PATIENCE_SECONDS / 2], indirect=True)
-@pytest.mark.usefixtures("slow_probes")
-def test_a_batch_from_a_broker_that_answers_slowly_has_all_rows(topic: Topic) -> None:
+def test_a_batch_from_a_broker_that_answers_slowly_has_all_rows(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each probe reaches the broker later than a stream waits, and sooner than a batch waits."""
     one = topic.segment()
     for number in range(4):
         topic.send(one, [number])
+    ask = cut.Probe.ask
+
+    def late(probe: cut.Probe) -> cut.Probe:
+        threading.Timer(1.5 * cut.PATIENCE_SECONDS, ask, [probe]).start()
+        return probe
+
+    monkeypatch.setattr(cut.Probe, "ask", late)
     assert topic.rows() == [0, 1, 2, 3]
     stream = topic.stream(startingOffsets="earliest")
     stream.reader.prepareForTriggerAvailableNow()
     assert list(stream.batches()) == [[0, 1, 2, 3]]
 
 
-@pytest.mark.parametrize("slow_probes", [cut.ANSWER_SECONDS / 2], indirect=True)
 @pytest.mark.usefixtures("slow_probes")
 def test_an_end_that_is_decided_is_accepted_if_the_broker_was_too_slow_to_show_it_to_the_cut(topic: Topic) -> None:
     one = topic.segment()
