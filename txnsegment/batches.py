@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -117,16 +118,35 @@ def table_of_rows(given: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = dict.fromkeys(name for row in given for name in row)
     if given and not names:
         raise SchemaError("Rows without columns cannot be written.", advice="Give at least one column; its value may be None.")
+    if strange := [name for name in names if not isinstance(name, str)]:
+        raise SchemaError(
+            f"The rows cannot be written: the name of the column {strange[0]!r} is no text.",
+            advice="Give each column a text as its name.",
+        )
     columns = {}
     for name in names:
+        values = [row.get(name) for row in given]
         try:
-            columns[name] = pa.array([row.get(name) for row in given])
+            columns[name] = pa.array(values)
+            _refuse_mixed_times(values, columns[name].type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SchemaError(
                 f"The rows cannot be written: the values of the column {name!r} are not of one type: {error}",
                 advice="None of the rows was written. Give each column values of one type.",
             ) from error
     return pa.table(columns)
+
+
+def _refuse_mixed_times(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Raise ValueError for dates together with times, and for times with a zone together with times without one. Arrow would take
+    the hours from a time, or shift it to UTC, and say nothing.
+    """
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return
+    times = [value for value in values if isinstance(value, date) and value == value]  # NaT of pandas differs from itself
+    found = {value.tzinfo is not None if isinstance(value, datetime) else None for value in times}
+    if len(found) > 1:
+        raise ValueError("dates and times, or times with and without a zone, are mixed")
 
 
 def _no_batches(given: object, where: str = "") -> SchemaError:

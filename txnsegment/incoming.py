@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema
-from ledgers.json_text import read_json
+from ledgers.json_text import MAX_BYTES, read_json
 from metadata.common.errors import SchemaError
 from txnsegment.batches import table_of_rows
-from txnsegment.json_values import parsed
+from txnsegment.json_values import Fraction, parsed
 
 
 class Line(NamedTuple):
@@ -35,7 +35,7 @@ def json_lines(lines: Iterable[bytes]) -> Iterator[Line]:
         if not line.strip():
             continue
         try:
-            row = read_json(line.decode("utf-8"))
+            row = read_json(line.decode("utf-8"), fraction=Fraction)
         except ValueError as error:
             raise _bad(number, f"it is no JSON ({error})") from error
         if not isinstance(row, dict):
@@ -47,6 +47,7 @@ def csv_lines(lines: Iterable[bytes]) -> Iterator[Line]:
     """Yield the rows of CSV. The first line has the names of the columns. An empty field is null. Raises SchemaError, which names
     the line.
     """
+    csv.field_size_limit(MAX_BYTES)  # as large as a row of JSON; by default a field has at most 128 KiB
     reader = csv.reader(_text(lines), strict=True)
     try:
         names = next(reader, [])

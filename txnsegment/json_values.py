@@ -8,9 +8,11 @@ import json
 import math
 import re
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import types as T
+
+from ledgers.json_text import decimal_of
 
 
 def plain(value: Any, kind: T.DataType) -> Any:
@@ -43,6 +45,20 @@ def plain(value: Any, kind: T.DataType) -> Any:
     return value
 
 
+class Fraction(float):
+    """A number of JSON with a fraction or an exponent, which remembers its text: a decimal has more digits than a float."""
+
+    def __new__(cls, text: str) -> Self:
+        found = super().__new__(cls, text)
+        if not math.isfinite(found):
+            raise ValueError(f"the number {text:.30} is too large for a float")
+        found.text = text
+        return found
+
+    text: str
+
+
+_MOST_FLOAT = 3.4028234663852886e38
 _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _INTERVAL = re.compile(r"(?:(-?[0-9]+) days?, )?(-?)([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]{1,6})?)", re.ASCII)
 
@@ -65,8 +81,8 @@ def parsed(value: Any, kind: T.DataType) -> Any:
             pairs = [_of(one, dict) for one in _of(value, list)]
             return [(parsed(one["key"], kind.keyType), parsed(one["value"], kind.valueType)) for one in pairs]
         case T.VariantType():
-            found = T.VariantVal.parseJson(json.dumps(value))
-            return {"value": found.value, "metadata": found.metadata}
+            variant = T.VariantVal.parseJson(json.dumps(value))
+            return {"value": variant.value, "metadata": variant.metadata}
         case T.BooleanType():
             return _of(value, bool)
         case T.StringType():
@@ -82,7 +98,10 @@ def parsed(value: Any, kind: T.DataType) -> Any:
         case T.DecimalType():
             return _decimal(value)
         case T.FloatType() | T.DoubleType():
-            return float(value) if value in ("nan", "inf", "-inf") else float(_of(value, int, float))
+            found = float(value) if value in ("nan", "inf", "-inf") else float(_of(value, int, float))
+            if isinstance(kind, T.FloatType) and math.isfinite(found) and abs(found) > _MOST_FLOAT:
+                raise ValueError(f"{value!r:.100} is too large")
+            return found
     if isinstance(kind, _INTEGERS):
         return _of(value, int)
     raise ValueError(f"values of the type {kind.simpleString()} have no JSON form")
@@ -112,6 +131,6 @@ def _interval(text: str) -> datetime.timedelta:
 
 def _decimal(value: Any) -> Decimal:
     try:
-        return Decimal(str(_of(value, int, float, str)))
+        return decimal_of(value.text if isinstance(value, Fraction) else str(_of(value, int, float, str)))  # bounded: Arrow is not
     except ArithmeticError as error:
         raise ValueError(f"{value!r:.100} is no decimal") from error

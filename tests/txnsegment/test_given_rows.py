@@ -178,3 +178,19 @@ def test_waiting_rows_of_a_producer_come_before_a_frame(url: str) -> None:
         producer.send({"n": 0})
         producer.write(pl.DataFrame({"n": [1]}))
         assert [row["n"] for row in rows(cluster, "t")] == [0, 1]
+
+
+DAY, NAIVE = datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 5, 6)
+
+
+@pytest.mark.parametrize(
+    "given", [[DAY, NAIVE], [NAIVE, NAIVE.replace(tzinfo=datetime.UTC)], [NAIVE.replace(tzinfo=datetime.UTC), NAIVE]]
+)
+def test_dates_and_times_or_times_with_and_without_a_zone_are_not_mixed(cluster: Cluster, given: list[Any]) -> None:
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="the column 'a' are not of one type"):
+        txn.append("t", [{"a": value} for value in given])
+
+
+def test_a_row_whose_column_has_no_text_as_its_name_is_refused(cluster: Cluster) -> None:
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="the name of the column 1 is no text"):
+        txn.append("t", [{1: "x"}])

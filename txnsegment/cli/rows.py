@@ -126,7 +126,9 @@ def _csv_line(fields: list[str]) -> None:
         def write(self, text: str) -> None:
             typer.echo(plain_text.shown(text, lines=True) if sys.stdout.isatty() else text, nl=False)
 
-    csv.writer(Out(), lineterminator="\n").writerow(fields)
+    # Python 3.11 does not quote a carriage return, and a reader of CSV takes a bare one for the end of a line
+    needs_quotes = any("\r" in field for field in fields)
+    csv.writer(Out(), lineterminator="\n", quoting=csv.QUOTE_ALL if needs_quotes else csv.QUOTE_MINIMAL).writerow(fields)
 
 
 def _field(value: Any) -> str:

@@ -244,3 +244,31 @@ def test_csv_has_what_a_reader_of_csv_reads(run: Run, cluster: Cluster) -> None:
         txn.append("t", [{"s": text, "l": [1, 2]}])
         txn.commit()
     assert list(csv.DictReader(io.StringIO(run("read", "t", "--format", "csv").stdout))) == [{"s": text, "l": "[1, 2]"}]
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_carriage_return_and_a_large_field_go_out_and_in_again(run: Run, cluster: Cluster, form: str) -> None:
+    given = [{"i": 1, "s": "a\rb"}, {"i": 2, "s": "end\r"}, {"i": 3, "s": "x" * 200_000}]
+    with cluster.begin() as txn:
+        txn.append("t", given)
+        txn.commit()
+    run("write", "u", "--format", form, given=run("read", "t", "--format", form).stdout_bytes)
+    assert rows(cluster, "u") == given
+
+
+def test_a_number_of_json_keeps_all_digits_in_a_decimal(run: Run, cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="d decimal(38,2), n struct<x: decimal(38,19)>")
+    run("write", "t", given='{"d": 12345678901234567890.12, "n": {"x": 0.1234567890123456789}}\n')
+    assert rows(cluster, "t") == [{"d": Decimal("12345678901234567890.12"), "n": {"x": Decimal("0.1234567890123456789")}}]
+
+
+def test_a_number_too_large_for_a_float_is_refused(run: Run, cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="f float")
+    assert "the value of the column f is no float (1e+300 is too large)" in run("write", "t", given='{"f": 1e300}\n', code=1).stderr
+    assert rows(cluster, "t") == []
+
+
+@pytest.mark.parametrize("number", ["1e-9999999", '"1e-9999999"', '"1e9999999"'])
+def test_a_decimal_of_millions_of_digits_is_refused(run: Run, cluster: Cluster, number: str) -> None:
+    cluster.topics.create("t", schema="d decimal(10,2)")
+    assert "the value of the column d is no decimal(10,2)" in run("write", "t", given=f'{{"d": {number}}}\n', code=1).stderr
