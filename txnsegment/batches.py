@@ -38,8 +38,9 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
     if isinstance(given, pa.RecordBatch):
         yield given
     elif isinstance(given, pa.Table):
-        yield from given.to_batches() or [
-            pa.RecordBatch.from_arrays([pa.array([], f.type) for f in given.schema], schema=given.schema)
+        table = _with_types(given)
+        yield from table.to_batches() or [
+            pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
         ]
     elif _is_pandas(given):
         yield from _batches(_of_pandas(given))
@@ -56,6 +57,14 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
             yield from _batches(one)
     else:
         raise _no_batches(given)
+
+
+def _with_types(table: pa.Table) -> pa.Table:
+    """Return a table without the columns that have no type, because all of their values are null. A reader finds nulls in a column
+    of the topic that a part does not have. If no column has a type, the table is returned as it is.
+    """
+    typed = [i for i, field in enumerate(table.schema) if not pa.types.is_null(field.type)]
+    return table.select(typed) if typed else table
 
 
 def _empty(columns: pa.Schema) -> pa.RecordBatch:
@@ -88,12 +97,15 @@ def _is_pandas(given: object) -> bool:
 
 
 def _of_pandas(given: Any) -> pa.Table:
-    """Return a DataFrame of pandas as a table. An index without a name only numbers the rows, and is left out. Raises SchemaError
-    for an index with a name, because its values would be lost, and for a column whose values have no common type.
+    """Return a DataFrame of pandas as a table. An index of whole numbers without a name only numbers the rows, and is left out.
+    Raises SchemaError for another index, because its values would be lost, and for a column whose values have no common type.
     """
-    if named := [str(name) for name in given.index.names if name is not None]:
+    named = [str(name) for name in given.index.names if name is not None]
+    if named or (len(given) and given.index.inferred_type != "integer"):
         raise SchemaError(
-            f"The DataFrame has the index {', '.join(named)}, which is not a column.",
+            f"The DataFrame has the index {', '.join(named)}, which is not a column."
+            if named
+            else f"The DataFrame has an index with values such as {given.index[0]!r}, which is not a column.",
             advice="df.reset_index() makes the index a column, df.reset_index(drop=True) drops it.",
         )
     if given.columns.nlevels > 1:

@@ -60,8 +60,8 @@ class Producer:
         new: bool = False,
     ) -> None:
         """`typed`: gives rows of Python values the types of the topic. `options`: arguments of each `Transaction.append`. `new`:
-        whether the topic did not exist when the producer was made. Then the first rows create it. A producer never creates a topic
-        again that was deleted.
+        whether the topic did not exist when the producer was made. Then the first rows create it. After its first commit a producer
+        does not create the topic again, if somebody deletes it.
         """
         if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
             raise OptionError(

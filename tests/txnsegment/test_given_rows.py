@@ -87,13 +87,32 @@ def test_types_of_pandas_and_polars_become_types_of_spark(cluster: Cluster) -> N
     assert rows(cluster, "polars") == [expected | {"l": [1, 2]}]
 
 
-def test_an_index_of_pandas_without_a_name_is_no_column(cluster: Cluster) -> None:
+def test_an_index_of_pandas_that_numbers_the_rows_is_no_column(cluster: Cluster) -> None:
     frame = pd.DataFrame({"n": [1, 2, 3]})
     with cluster.begin() as txn:
         txn.append("t", frame[frame["n"] > 1])
-        txn.append("t", pd.DataFrame({"n": [4]}, index=["some"]))
         txn.commit()
-    assert rows(cluster, "t") == [{"n": 2}, {"n": 3}, {"n": 4}]
+    assert rows(cluster, "t") == [{"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize("index", [["some"], pd.to_datetime(["2026-11-28"]), pd.MultiIndex.from_tuples([(1, 2)])])
+def test_an_index_of_pandas_with_other_values_is_refused(cluster: Cluster, index: Any) -> None:
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match="index with values such as") as told:
+            txn.append("t", pd.DataFrame({"n": [4]}, index=index))
+        assert "reset_index" in told.value.advice
+
+
+@pytest.mark.parametrize("given", [pd.DataFrame, pa.Table.from_pylist, list])
+def test_a_column_of_nulls_takes_the_type_of_the_topic(cluster: Cluster, given: Callable[[Any], Any]) -> None:
+    """Values that are all None have no type in Python. The topic knows the type of its column."""
+    cluster.topics.create("t", schema="k string, n bigint")
+    with cluster.begin() as txn:
+        txn.append("t", given([{"k": "a", "n": None}, {"k": "b", "n": None}]))
+        txn.commit()
+    with cluster.producer("t") as producer:
+        producer.send({"k": "c", "n": None, "new": None})
+    assert rows(cluster, "t") == [{"k": "a", "n": None}, {"k": "b", "n": None}, {"k": "c", "n": None}]
 
 
 def test_an_index_of_pandas_with_a_name_is_refused(cluster: Cluster) -> None:

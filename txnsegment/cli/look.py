@@ -37,7 +37,7 @@ def ui(
     service_url: ServiceUrl = None,
 ) -> None:
     """Serve a web page that shows the cluster, until SIGTERM or SIGINT: topics, transactions, subscriptions, storage, health, and
-    /metrics for Prometheus. The page changes nothing. Install it with: pip install 'txnsegment[ui]'
+    /metrics for Prometheus. The page changes nothing. Install it with: pip install 'txnsegment\\[ui]'
     """
     missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:

@@ -55,7 +55,9 @@ def read(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show the committed rows of a topic, in the order of their transactions. No subscription is needed."""
+    """Show the committed rows of a topic, in the order of their transactions. With --follow only the rows of each segment, and of
+    each key, are in order. No subscription is needed.
+    """
     if json and format_ is Format.CSV:
         raise OptionError("--json and --format csv are both given.", advice="Give one of the two.")
     form = Format.JSON if json or (follow and format_ is None) else format_
