@@ -162,7 +162,7 @@ PICTURE = ("<!-- picture: drawn by docs/generate.py -->\n", "<!-- end of picture
 def picture(project: str) -> str:
     """Return the import layers of pyproject.toml as a Mermaid graph. Packages of one layer do not import each other."""
     contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
-    lines = "    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n"  # (the entry point is a module, which no contract names)
+    lines = "    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n"  # no contract names this module, Spark's entry point
     for one in contracts:
         if one["type"] == "layers" and one.get("containers", ["metadata"]) == ["metadata"]:
             layers = [layer.split(" | ") for layer in one["layers"]]

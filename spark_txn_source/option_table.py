@@ -80,7 +80,8 @@ SUBSCRIPTION: Final = Option(
     "subscription",
     "name",
     "Starts at the cursor of this subscription, which must exist. A batch reads the rows that are not acknowledged, and "
-    "acknowledges none. A stream starts there with a new checkpoint, and moves the cursor as its batches end. In place of a start.",
+    "acknowledges none. A stream starts there with a new checkpoint, and moves the cursor as its batches end. "
+    "It cannot be given with a start.",
     subscription,
 )
 ACKNOWLEDGED: Final = Option(

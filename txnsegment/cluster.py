@@ -72,7 +72,9 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self.client = client
         """The internal client. It is not part of the stable interface."""
-        _ = client.coordinator  # imported now: a process that is forked while another thread imports could not use it
+        _ = (
+            client.coordinator
+        )  # imports the module now: a fork during a later import would leave the child with the lock of this import
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)

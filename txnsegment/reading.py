@@ -86,7 +86,7 @@ def read(client: Client, given: dict[str, str]) -> pa.RecordBatchReader:
     """
     options = with_current_names(client, ReadOptions.parse(given, streaming=False))
     ranges = read_batch(client, options)
-    columns = columns_now(client, options)  # after the logs, so that they have every column of the rows
+    columns = columns_now(client, options)  # asked after the logs, so that no row has a column that is missing here
     wanted = arrow_schema(columns.wanted)
     output = columns_of(columns.output) if columns.with_metadata else wanted
     return reader_of(output, together(_rows(client, ranges, wanted, output)))

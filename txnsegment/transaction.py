@@ -120,10 +120,10 @@ class Transaction:
         exist.
 
         If the call raises, none of its rows count, and the transaction can continue. Raises TopicNotFound (`auto_create` is False,
-        or there is no batch that shows the columns), SchemaError (no rows, or a type that does not fit the topic or that a topic
-        cannot keep), OptionError (the key column is missing, cannot be a key, or is not the topic's; or the topic's transaction
-        model differs from that of earlier topics), StorageError, TxnConflict (the transaction has ended, or the outcome of a commit
-        is unknown).
+        or the topic is missing and an empty iterable shows no columns for it), SchemaError (`batches` is no table, or has a type
+        that does not fit the topic or that a topic cannot keep), OptionError (the key column is missing, cannot be a key, or is not
+        the topic's; or the topic's transaction model differs from that of earlier topics), StorageError, TxnConflict (the
+        transaction has ended, or the outcome of a commit is unknown).
         """
         self._check_takes_more("append to")
         given = rows_given(batches)

@@ -295,12 +295,12 @@ def logs_of_segments(client: Client, names: Sequence[str]) -> list[LogReader]:
     return [*shared, *logs_of(client, [name for name in models if name not in mine])]
 
 
-def _made_as_newer(record: Record | None, said: Record | None) -> bool:
+def _made_as_newer(record: Record | None, policy: Record | None) -> bool:
     """Return whether a persistent name means the topic:// of the same name. This is so if the persistent topic has no record, and
-    the policy of its namespace creates new topics as topic://. `record`: the topic's record. `said`: the namespace's record with
-    the policy.
+    the policy of its namespace creates new topics as topic://. `record`: the topic's record. `policy`: the namespace's record
+    with the policy.
     """
-    return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
+    return record is None and policy is not None and NamespaceModel.of(policy).new_persistent is Model.METADATA
 
 
 def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:

@@ -91,7 +91,7 @@ class Places:
 
     def until(self, ms: int, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
         """Return the cut of each segment for a read up to the publish time `ms`. If an entry below a cut was published after this
-        time, the cut is moved back to the last entry before the first such entry.
+        time, the cut is moved back: it becomes the last entry that is before every entry published after `ms`.
         """
         places = self.starts(ms + 1, cuts)
         return {
