@@ -38,9 +38,8 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
     if isinstance(given, pa.RecordBatch):
         yield given
     elif isinstance(given, pa.Table):
-        table = _with_types(given)
-        yield from table.to_batches() or [
-            pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+        yield from given.to_batches() or [
+            pa.RecordBatch.from_arrays([pa.array([], f.type) for f in given.schema], schema=given.schema)
         ]
     elif _is_pandas(given):
         yield from _batches(_of_pandas(given))
@@ -59,12 +58,22 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
         raise _no_batches(given)
 
 
-def _with_types(table: pa.Table) -> pa.Table:
-    """Return a table without the columns that have no type, because all of their values are null. A reader finds nulls in a column
-    of the topic that a part does not have. If no column has a type, the table is returned as it is.
+def with_types(given: Given) -> Given:
+    """Return the rows without the columns that have no type in the first batch, because all of their values are null. A reader
+    finds nulls in a column of the topic that a part does not have. If no column has a type, the rows are returned as they are. A
+    later batch in which such a column has a type keeps the column.
     """
-    typed = [i for i, field in enumerate(table.schema) if not pa.types.is_null(field.type)]
-    return table.select(typed) if typed else table
+    if given.columns is None:
+        return given
+    untyped = {field.name for field in given.columns if pa.types.is_null(field.type)}
+    if not untyped or len(untyped) == len(given.columns):
+        return given
+
+    def kept(columns: pa.Schema) -> list[int]:
+        return [i for i, field in enumerate(columns) if field.name not in untyped or not pa.types.is_null(field.type)]
+
+    columns = pa.schema([given.columns.field(i) for i in kept(given.columns)])
+    return Given(columns, (one.select(kept(one.schema)) for one in given.batches))
 
 
 def _empty(columns: pa.Schema) -> pa.RecordBatch:

@@ -32,7 +32,7 @@ from metadata.topics.keys import key_of
 from metadata.topics.routing import Router, targets
 from metadata.topics.topics import Topic
 from metadata.write.write_set import Committed, WriteSet
-from txnsegment.batches import Batches, rows_given
+from txnsegment.batches import Batches, rows_given, with_types
 from txnsegment.schemas import from_arrow
 from txnsegment.topics import no_segments
 
@@ -126,7 +126,7 @@ class Transaction:
         transaction has ended, or the outcome of a commit is unknown).
         """
         self._check_takes_more("append to")
-        given = rows_given(batches)
+        given = with_types(rows_given(batches))
         providers = Providers(self._client)
         name = providers.resolve(topic)
         self._check_takes(topic, name)

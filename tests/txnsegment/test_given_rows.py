@@ -126,6 +126,18 @@ def test_an_index_of_pandas_with_a_name_is_refused(cluster: Cluster) -> None:
     assert rows(cluster, "t") == [{"k": "a", "n": 3}]
 
 
+def test_a_later_batch_with_values_in_a_column_that_began_without_a_type_is_refused(cluster: Cluster) -> None:
+    """The part has the columns of the first batch. So the values would have no place, and must not be dropped."""
+    batches = [pa.RecordBatch.from_pylist([{"k": "a", "n": None}]), pa.RecordBatch.from_pylist([{"k": "b", "n": 1}])]
+    cluster.topics.create("t", schema="k string, n bigint")
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match="n"):
+            txn.append("t", iter(batches))
+        txn.append("t", batches[::-1])
+        txn.commit()
+    assert rows(cluster, "t") == [{"k": "b", "n": 1}, {"k": "a", "n": None}]
+
+
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "pandas of mixed types": (lambda: pd.DataFrame({"ok": [1, 2], "bad": ["x", 1]}), "column bad of the DataFrame"),
     "pandas of levels": (lambda: pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "several levels"),
