@@ -27,7 +27,8 @@ PROGRAM = [sys.executable, "-c", "from txnsegment.cli.main import main; main()"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith(("TXNSEGMENT_", "PROMETHEUS_"))} | more
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TXNSEGMENT_", "PROMETHEUS_"))}
+    return kept | {"PYSPARK_PYTHON": sys.executable} | more  # `doctor` looks for the Python that Spark starts
 
 
 def test_the_command_line_works_from_a_program(url: str) -> None:
