@@ -58,22 +58,27 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
         raise _no_batches(given)
 
 
-def with_types(given: Given) -> Given:
-    """Return the rows without the columns that have no type in the first batch, because all of their values are null. A reader
-    finds nulls in a column of the topic that a part does not have. If no column has a type, the rows are returned as they are. A
-    later batch in which such a column has a type keeps the column.
+def typed(columns: pa.Schema) -> pa.Schema:
+    """Return the columns that have a type; all columns if none has one. A column has no type if all of its values are null."""
+    return pa.schema([field for field in columns if not pa.types.is_null(field.type)] or columns)
+
+
+def with_types(batch: pa.RecordBatch, known: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the topic's type for each column that has no type (`typed`). Such a column that the topic does not have
+    is left out, unless no column would be left. `known`: the columns of the topic.
     """
-    if given.columns is None:
-        return given
-    untyped = {field.name for field in given.columns if pa.types.is_null(field.type)}
-    if not untyped or len(untyped) == len(given.columns):
-        return given
-
-    def kept(columns: pa.Schema) -> list[int]:
-        return [i for i, field in enumerate(columns) if field.name not in untyped or not pa.types.is_null(field.type)]
-
-    columns = pa.schema([given.columns.field(i) for i in kept(given.columns)])
-    return Given(columns, (one.select(kept(one.schema)) for one in given.batches))
+    if not any(pa.types.is_null(field.type) for field in batch.schema):
+        return batch
+    found = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if not pa.types.is_null(field.type):
+            found.append((field, column))
+        elif field.name in known.names:
+            kind = known.field(field.name).type
+            found.append((pa.field(field.name, kind), pa.nulls(batch.num_rows, kind)))
+    if not found:
+        return batch
+    return pa.RecordBatch.from_arrays([column for _, column in found], schema=pa.schema([field for field, _ in found]))
 
 
 def _empty(columns: pa.Schema) -> pa.RecordBatch:

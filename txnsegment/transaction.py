@@ -32,7 +32,7 @@ from metadata.topics.keys import key_of
 from metadata.topics.routing import Router, targets
 from metadata.topics.topics import Topic
 from metadata.write.write_set import Committed, WriteSet
-from txnsegment.batches import Batches, rows_given, with_types
+from txnsegment.batches import Batches, rows_given, typed, with_types
 from txnsegment.schemas import from_arrow
 from txnsegment.topics import no_segments
 
@@ -126,7 +126,7 @@ class Transaction:
         transaction has ended, or the outcome of a commit is unknown).
         """
         self._check_takes_more("append to")
-        given = with_types(rows_given(batches))
+        given = rows_given(batches)
         providers = Providers(self._client)
         name = providers.resolve(topic)
         self._check_takes(topic, name)
@@ -136,14 +136,17 @@ class Transaction:
         if given.columns is None:
             now = self._client.topics.get(name)
         else:
-            columns = from_arrow(given.columns)
+            columns = from_arrow(typed(given.columns))
             now = providers.ensure(name, columns, segments=segments, key=key, create=auto_create)
         self._touched[str(name)] = None
         first = next(given.batches, None)
         if first is None:
             return
+        known = self._schema_with_staged(name, self._client.topics.schema(now))
+        kept = arrow_schema(known or StructType())
+        first = with_types(first, kept)
         incoming = from_arrow(first.schema)
-        grown = evolve(self._schema_with_staged(name, self._client.topics.schema(now)), incoming)
+        grown = evolve(known, incoming)
         self._client.topics.schemas.grown(now, incoming)  # refuses columns by the topic's compatibility mode
         registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
@@ -155,7 +158,7 @@ class Transaction:
         writers: dict[str, PartWriter] = {}
         try:
             for batch in chain((first,), given.batches):
-                fitting = conform(batch, schema)
+                fitting = conform(with_types(batch, kept), schema)
                 if registered is not None:
                     registered.refuse_nulls(fitting, str(name))
                 for segment, rows in routed(fitting):

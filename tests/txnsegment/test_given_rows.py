@@ -126,16 +126,25 @@ def test_an_index_of_pandas_with_a_name_is_refused(cluster: Cluster) -> None:
     assert rows(cluster, "t") == [{"k": "a", "n": 3}]
 
 
-def test_a_later_batch_with_values_in_a_column_that_began_without_a_type_is_refused(cluster: Cluster) -> None:
-    """The part has the columns of the first batch. So the values would have no place, and must not be dropped."""
+def test_a_later_batch_may_have_values_in_a_column_that_began_without_a_type(cluster: Cluster) -> None:
+    """The part has the columns of the first batch. A new column has no place in it, and its values must not be dropped."""
     batches = [pa.RecordBatch.from_pylist([{"k": "a", "n": None}]), pa.RecordBatch.from_pylist([{"k": "b", "n": 1}])]
     cluster.topics.create("t", schema="k string, n bigint")
     with cluster.begin() as txn:
-        with pytest.raises(SchemaError, match="n"):
-            txn.append("t", iter(batches))
+        with pytest.raises(SchemaError, match="column n"):
+            txn.append("new", iter(batches))
+        txn.append("t", iter(batches))
         txn.append("t", batches[::-1])
         txn.commit()
-    assert rows(cluster, "t") == [{"k": "b", "n": 1}, {"k": "a", "n": None}]
+    given = [{"k": "a", "n": None}, {"k": "b", "n": 1}]
+    assert rows(cluster, "t") == [*given, *given[::-1]]
+
+
+def test_a_column_of_nulls_does_not_hide_a_column_of_the_same_name(cluster: Cluster) -> None:
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.nulls(1)], names=["n", "n"])
+    cluster.topics.create("t", schema="n bigint")
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="n"):
+        txn.append("t", twice)
 
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
@@ -225,3 +234,24 @@ def test_dates_and_times_or_times_with_and_without_a_zone_are_not_mixed(cluster:
 def test_a_row_whose_column_has_no_text_as_its_name_is_refused(cluster: Cluster) -> None:
     with cluster.begin() as txn, pytest.raises(SchemaError, match="the name of the column 1 is no text"):
         txn.append("t", [{1: "x"}])
+
+
+def test_a_column_of_nulls_does_not_take_the_default_of_a_registered_schema(cluster: Cluster) -> None:
+    """A column that is missing takes the default of its field. A column that is given has the values that are given."""
+    fields = [{"name": "k", "type": "string"}, {"name": "n", "type": ["int", "null"], "default": 7}]
+    cluster.topics.create("t")
+    cluster.topics.set_schema("t", {"type": "record", "name": "r", "fields": fields})
+    with cluster.begin() as txn:
+        txn.append("t", [{"k": "a", "n": None}])
+        txn.append("t", [{"k": "b", "n": None}, {"k": "c", "n": 1}])
+        txn.append("t", [{"k": "d"}])
+        txn.commit()
+    with cluster.consumer("t", "s", start="earliest", value_format="avro") as consumer:
+        values = [message.value["value"] for message in consumer.messages(timeout=0)]
+    assert values == [b"\x02a\x02", b"\x02b\x02", b"\x02c\x00\x02", b"\x02d\x00\x0e"], "null, null, 1 and the default 7"
+    cluster.topics.create("strict")
+    cluster.topics.set_schema(
+        "strict", {"type": "record", "name": "r", "fields": [fields[0], {"name": "n", "type": "int", "default": 7}]}
+    )
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="the column n is null"):
+        txn.append("strict", [{"k": "a", "n": None}])
