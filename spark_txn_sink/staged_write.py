@@ -46,6 +46,7 @@ class StagedWrite:
                 staged_ms=self.plan.staged_ms,
                 parts=tuple(part for message in staged for part in message.parts),
                 query=query(staged),
+                grows=self.plan.grows,
                 execution=next((m.execution[1] for m in staged if m.execution is not None and m.execution[0] == self.token), None),
             )
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 
+from ledgers.arrow import conform
 from metadata.common.errors import SchemaError
 
 Batches: TypeAlias = object
@@ -19,18 +20,24 @@ DuckDB, or any other object with the Arrow C interface; or a list of dicts.
 
 class Given(NamedTuple):
     """Rows that a program gave. `columns`: the columns of the first batch, also if it has no rows; None: there is no batch.
-    `batches`: the batches that have rows. They are read once, and one after the other.
+    `batches`: the batches that have rows. They are read once, and one after the other. `python`: whether the rows are dicts, whose
+    numbers do not say which type they are meant for (`of_python`).
     """
 
     columns: pa.Schema | None
     batches: Iterator[pa.RecordBatch]
+    python: bool
 
 
 def rows_given(given: Batches) -> Given:
     """Return the rows that a program gave. Raises SchemaError for anything that has no rows, and for rows that are not a table."""
     found = _batches(given)
     first = next(found, None)
-    return Given(None if first is None else first.schema, (one for one in _then(first, found) if one.num_rows))
+    return Given(None if first is None else first.schema, (one for one in _then(first, found) if one.num_rows), _are_dicts(given))
+
+
+def _are_dicts(given: Batches) -> bool:
+    return isinstance(given, list | tuple) and bool(given) and all(isinstance(row, Mapping) for row in given)
 
 
 def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
@@ -47,8 +54,8 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
         yield from _streamed(given)
     elif hasattr(given, "__arrow_c_array__"):
         yield pa.record_batch(given)
-    elif isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) for row in given):
-        yield from _batches(table_of_rows(given))
+    elif _are_dicts(given):
+        yield from _batches(table_of_rows(cast("Sequence[Mapping[str, Any]]", given)))
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
         for one in given:
             if isinstance(one, Mapping) or not (isinstance(one, pa.RecordBatch | pa.Table) or _has_arrow(one)):
@@ -79,6 +86,20 @@ def with_types(batch: pa.RecordBatch, known: pa.Schema) -> pa.RecordBatch:
     if not found:
         return batch
     return pa.RecordBatch.from_arrays([column for _, column in found], schema=pa.schema([field for field, _ in found]))
+
+
+def of_python(batch: pa.RecordBatch, known: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of Python's values with the topic's type for each column whose values fit this type. Another column keeps the
+    type that Arrow found for its values, so the caller refuses it, or widens the topic. `known`: the columns of the topic.
+    """
+    for index, field in enumerate(batch.schema):
+        if field.name in known.names:
+            wanted = pa.schema([known.field(field.name)])
+            try:
+                batch = batch.set_column(index, wanted.field(0), conform(batch.select([field.name]), wanted, "python").column(0))
+            except SchemaError:
+                continue
+    return batch
 
 
 def _empty(columns: pa.Schema) -> pa.RecordBatch:

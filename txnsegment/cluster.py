@@ -181,13 +181,15 @@ class Cluster:
         key: str | None = None,
         segments: int | None = None,
         auto_create: bool = True,
+        merge_schema: bool = False,
         value_format: str = "columns",
         schema_version: int | None = None,
         plain: bool = False,
         max_waiting: int = 1_000_000,
     ) -> Producer:
         """Return a producer of rows for one topic, which commits them transaction by transaction. If the topic does not exist, the
-        first rows create it, with their columns. `key`, `segments`, `auto_create`: see `Transaction.append`.
+        first rows create it, with their columns. `key`, `segments`, `auto_create`, `merge_schema`: see
+        `Transaction.append`.
 
         `value_format="avro"`: rows are Avro bytes, encoded by the version of the topic's schema that is the latest now, or by
         `schema_version`. `plain`, for marker-based topics (`persistent://`) only: rows are sent outside of transactions. Each flush
@@ -210,7 +212,7 @@ class Cluster:
             written_values(self.client, name, value_format, schema_version),
             plain=plain,
             max_waiting=max_waiting,
-            options={"key": key, "segments": segments},
+            options={"key": key, "segments": segments, "merge_schema": merge_schema},
             new=new is not None,
         )
 

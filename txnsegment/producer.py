@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
 from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
@@ -19,7 +17,7 @@ from metadata.common.errors import (
     TxnSegmentError,
 )
 from metadata.write.write_set import Committed
-from txnsegment.batches import Batches, rows_given, table_of_rows
+from txnsegment.batches import Batches, rows_given
 from txnsegment.transaction import Transaction, TransactionAborted
 from txnsegment.values import WrittenValues
 
@@ -55,11 +53,10 @@ class Producer:
         *,
         plain: bool = False,
         max_waiting: int = MAX_WAITING,
-        typed: Callable[[pa.Table], pa.Table] = lambda table: table,
         options: Mapping[str, Any] = MappingProxyType({}),
         new: bool = False,
     ) -> None:
-        """`typed`: gives rows of Python values the types of the topic. `options`: arguments of each `Transaction.append`. `new`:
+        """`options`: arguments of each `Transaction.append`. `new`:
         whether the topic did not exist when the producer was made. Then the first rows create it. After its first commit a producer
         does not create the topic again, if somebody deletes it.
         """
@@ -68,7 +65,7 @@ class Producer:
                 f"max_waiting={max_waiting!r} is not a whole number from 1.", advice="Give a number of rows, or leave it out."
             )
         self._begin, self._topic, self._values, self._plain, self._most = begin, topic, values, plain, max_waiting
-        self._typed, self._options, self._new = typed, options, new
+        self._options, self._new = options, new
         self._waiting: list[Any] = []
         self._tried: Transaction | None = None
         """The transaction of the first `_staged` waiting rows, if its commit raised and may be tried again."""
@@ -129,7 +126,7 @@ class Producer:
         """
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
-            self._append(txn, self._typed(table_of_rows(given)) if self._values is None else self._values.rows(given))
+            self._append(txn, given if self._values is None else self._values.rows(given))
             self._tried, self._staged, self._unknown = txn, len(given), False
         try:
             committed = self._tried.commit()

@@ -109,16 +109,26 @@ class SparkTransaction(Transaction):
         self.acknowledge(acks_of(self._client, rows, subscription))
 
     def append(
-        self, topic: str, batches: Batches, *, key: str | None = None, segments: int | None = None, auto_create: bool = True
+        self,
+        topic: str,
+        batches: Batches,
+        *,
+        key: str | None = None,
+        segments: int | None = None,
+        auto_create: bool = True,
+        merge_schema: bool = False,
     ) -> None:
         """Stage rows from this process, as `Transaction.append` does, with the same errors."""
         self._put_back()
-        super().append(topic, batches, key=key, segments=segments, auto_create=auto_create)
+        super().append(topic, batches, key=key, segments=segments, auto_create=auto_create, merge_schema=merge_schema)
         if self._staged:
             order = self._area.begun() if self._opened else 0
             self._appended += [(order, one) for one in self._staged]
             self._appended_ms = self._appended_ms or self._staged_ms
             self._staged = []
+
+    def _all_staged(self) -> list[Appended]:
+        return [one for _, one in self._appended] + self._staged
 
     def _put_back(self) -> None:
         """Drop the list of staged writes and appends that a failed commit collected. The next commit collects them again."""
@@ -223,4 +233,4 @@ def _appended(manifest: StagingManifest) -> Appended:
             f"The staging manifest of the write {manifest.write} to {manifest.topic} is damaged: {error}.",
             advice="Nothing of its transaction was committed: run the transaction again.",
         ) from error
-    return Appended(any_topic_name(manifest.topic), types, manifest.key, manifest.parts)
+    return Appended(any_topic_name(manifest.topic), types, manifest.key, manifest.parts, manifest.grows)

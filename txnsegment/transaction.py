@@ -32,7 +32,7 @@ from metadata.topics.keys import key_of
 from metadata.topics.routing import Router, targets
 from metadata.topics.topics import Topic
 from metadata.write.write_set import Committed, WriteSet
-from txnsegment.batches import Batches, rows_given, typed, with_types
+from txnsegment.batches import Batches, of_python, rows_given, typed, with_types
 from txnsegment.schemas import from_arrow
 from txnsegment.topics import no_segments
 
@@ -55,6 +55,8 @@ class Appended:
     types: StructType
     key: str | None
     parts: tuple[tuple[str, Part], ...]
+    grows: bool
+    """Whether the topic may get new columns and wider types by these rows."""
 
 
 class Transaction:
@@ -105,7 +107,14 @@ class Transaction:
         return self._committed is not None and not self._committed.skipped
 
     def append(
-        self, topic: str, batches: Batches, *, key: str | None = None, segments: int | None = None, auto_create: bool = True
+        self,
+        topic: str,
+        batches: Batches,
+        *,
+        key: str | None = None,
+        segments: int | None = None,
+        auto_create: bool = True,
+        merge_schema: bool = False,
     ) -> None:
         """Stage rows for a topic. If the topic does not exist, it is created with the columns of the rows, as by a write of Spark.
         It stays, empty, if the transaction does not commit.
@@ -117,7 +126,8 @@ class Transaction:
 
         `key`: the column whose hash routes rows to segments, if the topic has no key yet (Spark: `keyColumn`). `segments`: the
         number of segments of a topic that this call creates; default: 1. `auto_create`: whether to create a topic that does not
-        exist.
+        exist. `merge_schema`: whether the commit may add columns to the topic and widen its types, for good, as the option
+        `mergeSchema` of a Spark write. A compatibility mode of the topic decides instead of it.
 
         If the call raises, none of its rows count, and the transaction can continue. Raises TopicNotFound (`auto_create` is False,
         or the topic is missing and an empty iterable shows no columns for it), SchemaError (`batches` is no table, or has a type
@@ -144,9 +154,15 @@ class Transaction:
             return
         known = self._schema_with_staged(name, self._client.topics.schema(now))
         kept = arrow_schema(known or StructType())
-        first = with_types(first, kept)
+
+        def with_known_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return with_types(of_python(batch, kept) if given.python else batch, kept)
+
+        first = with_known_types(first)
         incoming = from_arrow(first.schema)
         grown = evolve(known, incoming)
+        if known is not None and not merge_schema:
+            self._client.topics.schemas.check_growth(now, known, grown)
         self._client.topics.schemas.grown(now, incoming)  # refuses columns by the topic's compatibility mode
         registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
@@ -158,7 +174,7 @@ class Transaction:
         writers: dict[str, PartWriter] = {}
         try:
             for batch in chain((first,), given.batches):
-                fitting = conform(with_types(batch, kept), schema)
+                fitting = conform(with_known_types(batch), schema)
                 if registered is not None:
                     registered.refuse_nulls(fitting, str(name))
                 for segment, rows in routed(fitting):
@@ -171,7 +187,8 @@ class Transaction:
                 writer.discard()
             raise
         self._check_takes_more("append to")  # the iterable of batches may have ended the transaction
-        self._staged.append(Appended(name, types, routed_by, tuple((s, part) for s, part in closed if part is not None)))
+        parts = tuple((segment, part) for segment, part in closed if part is not None)
+        self._staged.append(Appended(name, types, routed_by, parts, merge_schema))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
         """Acknowledge rows with the commit, all or none. (`Consumer.ack` and `SparkTransaction.read` call this.)
@@ -193,10 +210,14 @@ class Transaction:
         """Return the topic's schema with the columns that this transaction has staged. So if two appends do not fit each other, the
         second append raises, and not the commit.
         """
-        for staged in self._staged:
+        for staged in self._all_staged():
             if staged.topic == name:
                 known = evolve(known, staged.types)
         return known
+
+    def _all_staged(self) -> list[Appended]:
+        """Return what this process has appended so far."""
+        return self._staged
 
     def _check_takes(self, given: str, name: TopicName) -> None:
         """Raise an error if the topic `name` takes no rows. `given`: the name that the program gave for this topic. Subclasses may
@@ -300,7 +321,7 @@ class Transaction:
         found: dict[str, list[Part]] = defaultdict(list)
         for staged in self._staged:
             if staged.parts:
-                _, schema_id = Providers(self._client).evolve(staged.topic, staged.types, staged.key)
+                _, schema_id = Providers(self._client).evolve(staged.topic, staged.types, staged.key, grow=staged.grows)
                 for segment, part in staged.parts:
                     found[segment].append(dataclasses.replace(part, schema=schema_id))
         return dict(found)

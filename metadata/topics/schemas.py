@@ -145,12 +145,8 @@ class TopicSchemas:
         columns = evolve(None if last is None else last.columns, incoming)
         if last is None or columns is last.columns:
             return columns, None if last is None else last.record.avro
-        if not grow and topic.layout.compatibility is None:
-            raise SchemaError(
-                f"This write would change {topic.name} for good: {'; '.join(growth(last.columns, columns))}.",
-                advice="Give the write the option mergeSchema=true, or let writes change the topic's schema: "
-                f"txnsegment topics schema {topic.name} --compatibility none. To keep the topic as it is, select its columns.",
-            )
+        if not grow:
+            self.check_growth(topic, last.columns, columns)
         mode = topic.layout.compatibility or Compatibility.NONE
         if mode is Compatibility.NONE and not last.registered:
             return columns, None
@@ -160,6 +156,18 @@ class TopicSchemas:
         new = grown(last.avro, last.columns, columns) if last.registered else derived(columns, topic.name.name)
         self._check(topic, mode, new)
         return columns, json.dumps(dump(new)) if last.registered else None
+
+    def check_growth(self, topic: Topic, old: StructType, new: StructType) -> None:
+        """Check that a write which was not asked to change the topic leaves its columns as they are, unless the topic has a
+        compatibility mode, which then decides. `old`, `new`: the columns before and after the write. Raises SchemaError.
+        """
+        found = growth(old, new)
+        if found and topic.layout.compatibility is None:
+            raise SchemaError(
+                f"This write would change {topic.name} for good: {'; '.join(found)}.",
+                advice="To let this write change it, give it mergeSchema=true (append and producer: merge_schema=True). To let all "
+                f"writes do so: txnsegment topics schema {topic.name} --compatibility none. Or write the topic's columns only.",
+            )
 
     def _check(self, topic: Topic, mode: Compatibility, new: Record) -> None:
         if mode is Compatibility.NONE:

@@ -59,6 +59,7 @@ class StagingManifest:
     staged_ms  store time before the first part of the write was written
     parts      (segment by full name, part) in the order of registration
     query      the streaming query whose `foreachBatch` made the write; None: outside of `foreachBatch`
+    grows      whether the commit may add columns to the topic and widen its types for these rows
     execution  the number of the write's SQL execution in the driver's Spark; None: the tasks did not report it
     """
 
@@ -71,6 +72,7 @@ class StagingManifest:
     parts: tuple[tuple[str, Part], ...]
     query: str | None = None
     execution: int | None = None
+    grows: bool = False
 
     def checked(self) -> StagingManifest:
         """Return this manifest. Raises ValueError for a field of a wrong type."""
@@ -78,6 +80,8 @@ class StagingManifest:
         numbers = [self.order, self.staged_ms, *([] if self.execution is None else [self.execution])]
         if any(type(one) is not str for one in texts) or any(type(one) is not int for one in numbers):
             raise ValueError("a field has a wrong type")
+        if type(self.grows) is not bool:
+            raise ValueError("grows is not a boolean")
         return self
 
     def to_bytes(self) -> bytes:

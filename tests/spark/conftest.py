@@ -44,7 +44,7 @@ class Deployment:
         """Commit one transaction without Spark, which is fast. Return the number of its registration."""
         with self.cluster.begin() as txn:
             for batch in batches:
-                txn.append(topic, batch)
+                txn.append(topic, batch, merge_schema=True)
             number = txn.commit().number
         assert number is not None
         return number

@@ -261,7 +261,7 @@ def test_a_new_column_appears_with_the_next_batch(topic: Cluster, consumer: Cons
     write(topic, 0)
     assert len(numbers(consumer)) == 4
     with topic.begin() as txn:
-        txn.append("t", pa.table({"k": ["a"], "n": [9], "more": ["x"]}))
+        txn.append("t", pa.table({"k": ["a"], "n": [9], "more": ["x"]}), merge_schema=True)
         txn.commit()
     assert [m.value for m in consumer.messages(timeout=NOW)] == [{"k": "a", "n": 9, "more": "x"}]
     with topic.consumer("t", "s", columns=["n"]) as narrow:

@@ -36,7 +36,7 @@ def topics(cluster: Cluster) -> list[str]:
 def test_the_first_rows_create_the_topic_with_their_columns(cluster: Cluster) -> None:
     with cluster.begin() as txn:
         txn.append("new", table("a", "b"))
-        txn.append("new", pa.table({"n": [7], "more": [True]}))
+        txn.append("new", pa.table({"n": [7], "more": [True]}), merge_schema=True)
         txn.commit()
     assert columns(cluster, "new") == "struct<k:string,n:bigint,more:boolean>"
     assert len(cluster.topics.describe("new").segments) == 1

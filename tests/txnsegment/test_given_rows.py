@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from metadata.common.errors import SchemaError
+from metadata.common.errors import SchemaError, TxnSegmentError
 from tests.support.rows import rows
 from txnsegment import Cluster, connect
 
@@ -255,3 +255,65 @@ def test_a_column_of_nulls_does_not_take_the_default_of_a_registered_schema(clus
     )
     with cluster.begin() as txn, pytest.raises(SchemaError, match="the column n is null"):
         txn.append("strict", [{"k": "a", "n": None}])
+
+
+# --- columns and types that the topic does not have -----------------------------------------------------------------
+
+
+@pytest.fixture
+def narrow(cluster: Cluster) -> Cluster:
+    """A cluster with a topic `t` whose columns are narrower than Python's numbers."""
+    cluster.topics.create("t", schema="n int, x float, s struct<a: array<smallint>>")
+    return cluster
+
+
+def test_numbers_of_dicts_take_the_types_of_the_topic(narrow: Cluster) -> None:
+    given = {"n": 1, "x": 0.1, "s": {"a": [2, None]}}
+    with narrow.begin() as txn:
+        txn.append("t", [given])
+        txn.append("t", [{"n": 3, "x": 4}])
+        txn.commit()
+    with narrow.producer("t") as producer:
+        producer.send({"n": 5})
+    assert [(row["n"], row["x"]) for row in rows(narrow, "t")] == [(1, pytest.approx(0.1)), (3, 4.0), (5, None)]
+    assert [version.version for version in narrow.topics.schemas("t")] == [0]
+
+
+@pytest.mark.parametrize(
+    ("row", "change"),
+    [
+        ({"n": 2**31}, "n is int and would be bigint"),
+        ({"x": 1e300}, "x is float and would be double"),
+        ({"s": {"a": [2**15]}}, "s.a is array<smallint> and would be"),
+        ({"n": 1, "more": "y"}, "the column more .string. is new"),
+    ],
+)
+def test_rows_change_a_topic_only_if_they_are_asked_to(narrow: Cluster, row: dict[str, Any], change: str) -> None:
+    with narrow.begin() as txn, pytest.raises(SchemaError, match=f"would change topic://public/default/t for good: .*{change}"):
+        txn.append("t", [row])
+    with narrow.producer("t") as producer:
+        producer.send(row)
+        with pytest.raises(SchemaError, match="merge_schema=True"):
+            producer.flush()
+        producer.discard()
+    assert [version.version for version in narrow.topics.schemas("t")] == [0]
+    with narrow.producer("t", merge_schema=True) as producer:
+        producer.send(row)
+    with narrow.transaction() as both:
+        both.append("t", [{**row, "last": True}], merge_schema=True)
+        both.append("t", [{"last": False}])  # an append before this one has added the column
+    assert [found.get("last") for found in rows(narrow, "t")] == [None, True, False]
+
+
+def test_rows_of_a_transaction_do_not_change_a_topic_that_was_made_again_meanwhile(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="n bigint, old string")
+    with cluster.begin() as txn:
+        txn.append("t", [{"n": 1, "old": "x"}])
+        cluster.topics.delete("t")
+        cluster.topics.create("t", schema="n bigint")
+        with pytest.raises(TxnSegmentError):
+            txn.commit()
+        txn.abort()
+    found = cluster.topics.schema("t")
+    assert found is not None
+    assert found.columns.simpleString() == "struct<n:bigint>"

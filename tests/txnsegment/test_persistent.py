@@ -127,7 +127,7 @@ def test_the_system_property_is_read_but_never_set_or_removed(topics: Cluster) -
 
 def test_a_schema_grows_with_written_columns(topics: Cluster) -> None:
     with topics.begin() as txn:
-        txn.append(P, pa.table({"n": [1], "more": ["x"]}))
+        txn.append(P, pa.table({"n": [1], "more": ["x"]}), merge_schema=True)
         txn.commit()
     schema = topics.topics.describe(P).schema
     assert schema is not None

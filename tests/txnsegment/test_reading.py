@@ -23,7 +23,9 @@ LEGACY = "persistent://public/default/legacy"
 
 def write(cluster: Cluster, topic: str, *numbers: int, **more: Any) -> None:
     with cluster.begin() as txn:
-        txn.append(topic, [{"k": f"k{n % 5}", "n": n} | more for n in numbers], key=None if topic == LEGACY else "k")
+        txn.append(
+            topic, [{"k": f"k{n % 5}", "n": n} | more for n in numbers], key=None if topic == LEGACY else "k", merge_schema=True
+        )
         txn.commit()
 
 
@@ -270,7 +272,7 @@ def test_following_chosen_columns_ends_if_they_change(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="n int")
     rows = cluster.topics.follow("t", columns=["n"])
     with cluster.begin() as txn:
-        txn.append("t", [{"n": 2**40}])
+        txn.append("t", [{"n": 2**40}], merge_schema=True)
         txn.commit()
     with pytest.raises(SchemaChanged, match="n is bigint, was int"):
         next(rows)

@@ -41,7 +41,7 @@ def avro(*fields: tuple[str, Any] | tuple[str, Any, Any], name: str = "r") -> di
 
 def write(cluster: Cluster, **columns: Any) -> None:
     with cluster.begin() as txn:
-        txn.append("t", pa.table(columns))
+        txn.append("t", pa.table(columns), merge_schema=True)
         txn.commit()
 
 

@@ -322,7 +322,11 @@ def test_new_columns_and_wider_types_evolve_the_topic(cluster: Cluster) -> None:
     cluster.topics.create("t")
     with cluster.begin() as txn:
         txn.append("t", pa.table({"a": pa.array([1], pa.int32())}))
-        txn.append("t", pa.table({"a": pa.array([2], pa.int64()), "b": ["x"]}))
+        wider = pa.table({"a": pa.array([2], pa.int64()), "b": ["x"]})
+        with pytest.raises(SchemaError, match=r"would change topic://public/default/t for good: .*a .*b .*") as refused:
+            txn.append("t", wider)
+        assert "merge_schema=True" in refused.value.advice
+        txn.append("t", wider, merge_schema=True)
         txn.append("t", pa.table({"a": pa.array([3], pa.int16())}))
         txn.commit()
     schema = cluster.topics.describe("t").schema

@@ -60,19 +60,6 @@ def messages(batch: pa.RecordBatch, values: Values, key: str | None, topic: str)
     return messages_of(rows, values, None if key is None else batch.column(key))
 
 
-def python_rows(table: pa.Table, values: Values | None) -> pa.Table:
-    """Return rows of Python values in the types of the topic. Numbers take the topic's types, if they fit. Columns that the topic
-    does not have are left as they are, and `messages` refuses them. Raises SchemaError.
-    """
-    if values is None:
-        return table
-    wanted = pa.schema([field for field in values.columns if field.name in table.column_names])
-    batches = [conform(batch, wanted, "python") for batch in table.select(wanted.names).to_batches()]
-    for field, column in zip(wanted, pa.Table.from_batches(batches, wanted).columns, strict=True):
-        table = table.set_column(table.column_names.index(field.name), field, column)
-    return table
-
-
 def check_key(columns: pa.Schema, key: str) -> None:
     """Check that rows have the key column, and that its type is allowed for a key. Raises SchemaError."""
     if key not in columns.names:

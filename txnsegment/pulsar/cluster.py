@@ -7,8 +7,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, cast
 
-import pyarrow as pa
-
 from metadata.common.errors import OptionError
 from metadata.common.html import columns, table
 from metadata.records.names import topic_name
@@ -19,7 +17,6 @@ from pulsar_protocol.layout import Bits, bits_of
 from pulsar_protocol.rest import admin_url
 from spark_txn_sink.pulsar.many_topics import Application
 from txnsegment.producer import MAX_WAITING, Producer
-from txnsegment.pulsar.appended import python_rows, values_of
 from txnsegment.pulsar.consumer import PulsarConsumer
 from txnsegment.pulsar.feeding import Where
 from txnsegment.pulsar.opening import open_consumer
@@ -168,17 +165,10 @@ class PulsarCluster:
                 raise
             new = True
 
-        def typed(rows: pa.Table) -> pa.Table:
-            try:
-                return python_rows(rows, values_of(self.client, name))
-            except TopicMissing:
-                return rows  # its types become those of the topic, or `append` raises the same error
-
         return Producer(
             lambda: cast("Transaction", self.begin()),
             name,
             max_waiting=max_waiting,
-            typed=typed,
             options={"key": key, "segments": segments},
             new=new,
         )

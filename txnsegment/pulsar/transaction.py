@@ -30,7 +30,7 @@ from spark_txn_sink.pulsar.log_records import Outcome
 from spark_txn_sink.pulsar.many_topics import Application, Topic, record_places, settle_all
 from spark_txn_sink.pulsar.routing import Router
 from spark_txn_sink.pulsar.sending import Outgoing, finish, follow
-from txnsegment.batches import Batches, rows_given
+from txnsegment.batches import Batches, of_python, rows_given
 from txnsegment.pulsar.appended import layout_for, messages, registered, values_of
 from txnsegment.pulsar.ending import Participant, Participants, VersionEnd, commit_asked, ended_early
 from txnsegment.transaction import TransactionAborted, UncommittedTransaction
@@ -135,7 +135,8 @@ class PulsarTransaction:
         try:
             if (first := next(given.batches, None)) is not None:
                 values = registered(self._client, layout, first.schema, key) if values is None else values
-                self._send(layout, values, chain((first,), given.batches), key)
+                rows = chain((first,), given.batches)
+                self._send(layout, values, (of_python(one, values.columns) for one in rows) if given.python else rows, key)
         except BaseException as error:
             self._abort_after(error)
             if isinstance(error, TopicTerminated | ConnectionLost) and self._changed(layout):
