@@ -23,6 +23,7 @@ from benchmarks import (
 )
 from benchmarks.many import logs
 from benchmarks.measure import machine
+from txnsegment.cli.working import working
 
 ALL = {
     "throughput": throughput,
@@ -52,8 +53,9 @@ def main() -> int:
         parser.error(f"there is no benchmark {unknown}; did you mean {near}?")
     print(machine())
     missed = 0
-    for name in names:
-        report = ALL[name].run()
+    for number, name in enumerate(names, 1):
+        with working(f"Measuring {name}, {number} of {len(names)}"):
+            report = ALL[name].run()
         report.show()
         missed += sum(not claim.holds for claim in report.claims)
     print(f"{missed} figures miss their mark" if missed else "every figure holds")

@@ -105,9 +105,11 @@ class Cluster:
         """
         return committed_rows(self.client, topic, limit, message_ids=message_ids)
 
-    def verify(self, topic: str) -> Verified:
-        """Read every committed part of a topic and compare it with its record and checksums. Raises TopicNotFound, StorageError."""
-        return verify(self.client, topic)
+    def verify(self, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
+        """Read every committed part of a topic and compare it with its record and checksums. `told`: a function that is called with
+        the progress. Raises TopicNotFound, StorageError.
+        """
+        return verify(self.client, topic, told=told)
 
     def segments(self, topic: str) -> TopicReport:
         """Return the maxReadPosition, watermark, undecided transactions and ledgers of each segment. Raises TopicNotFound."""

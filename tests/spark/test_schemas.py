@@ -111,7 +111,8 @@ def test_a_stray_column_does_not_grow_a_topic(here: Deployment) -> None:
     stray = here.spark.sql("select 5000000000 a, named_struct('x', 2, 'y', 'z') s, true `select`")
     told = (
         r"SchemaError: This write would change topic://public/default/t for good: the column a is int and would be bigint; "
-        r"the column s\.y \(string\) is new; the column select \(boolean\) is new\. To let this write change it, give it mergeSchema=true.*"
+        r"the column s\.y \(string\) is new; the column select \(boolean\) is new\. "
+        r"To let this write change it, give it mergeSchema=true.*"
         r"txnsegment topics schema topic://public/default/t --compatibility none"
     )
     files = here.files()

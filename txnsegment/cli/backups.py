@@ -9,6 +9,7 @@ import typer
 
 from txnsegment.cli.operations import duration
 from txnsegment.cli.shown import AsJson, ServiceUrl, given_url, moment, opened, say, show_json, size
+from txnsegment.cli.working import working
 
 
 def backup(
@@ -20,7 +21,7 @@ def backup(
 ) -> None:
     """Write the cluster's metadata into a file, consistent while writers run. The file names the ledger files and holds no rows."""
     seconds = None if patience is None else duration("--patience", patience)
-    with opened(context, service_url) as cluster:
+    with opened(context, service_url) as cluster, working("Reading all records"):
         made = cluster.backup(file, patience=seconds)
     if json:
         show_json(made)
@@ -45,7 +46,8 @@ def restore(
     """
     from txnsegment.backup import restore as restore_backup  # imported late, because pyarrow takes long to load
 
-    made = restore_backup(file, given_url(context, service_url), ledgers=ledgers)
+    with working("Writing all records"):
+        made = restore_backup(file, given_url(context, service_url), ledgers=ledgers)
     if json:
         show_json(made)
         return

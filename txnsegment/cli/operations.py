@@ -31,6 +31,7 @@ from txnsegment.cli.shown import (
     show_table,
     size,
 )
+from txnsegment.cli.working import working
 
 if TYPE_CHECKING:
     from metadata.maintenance.sweeper import SweepReport
@@ -135,8 +136,9 @@ def sweep(
     if every is None:
         if metrics_port is not None:
             raise OptionError("--metrics-port is for a sweeper that keeps running.", advice="Add --every 10s.")
-        with opened(context, service_url) as cluster:
-            _tell(cluster.sweep(), json)
+        with opened(context, service_url) as cluster, working("Sweeping"):
+            report = cluster.sweep()
+        _tell(report, json)
         return
     if once:
         raise OptionError("--once and --every exclude each other.", advice="Give one of the two.")
@@ -192,8 +194,8 @@ def verify(
     service_url: ServiceUrl = None,
 ) -> None:
     """Read every committed part and compare it with its record and checksums. Exit code 1 if a part is damaged."""
-    with opened(context, service_url) as cluster:
-        found = cluster.verify(topic)
+    with opened(context, service_url) as cluster, working(f"Reading every part of {topic}") as done:
+        found = cluster.verify(topic, told=lambda so_far: done(f"{so_far.parts} parts, {size(so_far.bytes)}"))
     if json:
         show_json(found)
     else:

@@ -20,6 +20,7 @@ from ledgers import plain_text
 from metadata.common.errors import OptionError, TxnSegmentError
 from metadata.common.option_times import timestamp_ms
 from txnsegment.cli.shown import AsJson, ServiceUrl, as_json_text, opened, say, show_json, show_table
+from txnsegment.cli.working import working
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +162,7 @@ def write(
     lines = csv_lines(source) if text else json_lines(source)
     done = [0, 0]
     interrupts = Interrupts()
-    with interrupts, opened(context, service_url, create=True) as cluster:
+    with interrupts, opened(context, service_url, create=True) as cluster, working(f"Writing to {name}") as told:
         found = batches(lines, cluster.topics.columns_now(name), rows, text=text)
 
         def count(committed: Committed) -> None:
@@ -169,6 +170,7 @@ def write(
                 say(f"Version {version} of {app} is committed already; nothing was written.")
                 return
             done[0], done[1] = done[0] + 1, done[1] + committed.rows
+            told(f"{done[1]:,} rows committed")
 
         def commit(given: Any) -> None:
             with cluster.begin(app=app, version=version) as txn:

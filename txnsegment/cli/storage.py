@@ -8,6 +8,7 @@ import typer
 
 from ledgers.model import TARGET_BYTES
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, size
+from txnsegment.cli.working import working
 
 
 def compact(
@@ -21,8 +22,13 @@ def compact(
     """Join small files into large ones. Rows, order and positions stay the same; replaced files are deleted after the grace
     period.
     """
-    with opened(context, service_url) as cluster:
-        done = cluster.compact(name, target_bytes=target_bytes, min_files=min_files)
+    with opened(context, service_url) as cluster, working(f"Compacting {name}") as told:
+        done = cluster.compact(
+            name,
+            target_bytes=target_bytes,
+            min_files=min_files,
+            told=lambda so_far: told(f"{so_far.files_before} files became {so_far.files_after}"),
+        )
     if json:
         show_json(done)
     elif not done.files_before:

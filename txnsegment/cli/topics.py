@@ -28,6 +28,7 @@ from txnsegment.cli.shown import (
     show_table,
     within,
 )
+from txnsegment.cli.working import working
 
 if TYPE_CHECKING:
     from txnsegment.topics import TopicDescription
@@ -162,7 +163,7 @@ def migrate(
     service_url: ServiceUrl = None,
 ) -> None:
     """Turn a persistent:// topic into a topic://, without copying rows. Writers and readers continue."""
-    with opened(context, service_url) as cluster:
+    with opened(context, service_url) as cluster, working(f"Migrating {name}"):
         made = cluster.topics.migrate(name, to, segments=segments, wait=wait, force=force)
     active = [s.name for s in made.segments if s.sealed_ms is None]
     say(f"Migrated {name} to {made.name}: the old log is sealed; new rows go to {', '.join(active)}.")

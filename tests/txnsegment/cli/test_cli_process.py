@@ -275,3 +275,15 @@ def test_an_unreachable_zookeeper_is_one_message() -> None:
     message, advice = done.stderr.splitlines()
     assert message.startswith(f"Error: No ZooKeeper server of 127.0.0.1:{port} answered within")
     assert advice.startswith("Check that the servers run")
+
+
+def test_a_terminal_shows_what_a_long_command_does_and_a_pipe_does_not(url: str, cluster: Cluster) -> None:
+    with cluster.begin() as txn:
+        txn.append("t", [{"n": 1}])
+        txn.commit()
+    piped = subprocess.run([*PROGRAM, "verify", "t"], env=environment(TXNSEGMENT_SERVICE_URL=url), capture_output=True, timeout=60)
+    assert (piped.returncode, piped.stderr) == (0, b"")
+    code, screen = on_a_terminal(url, "", "verify", "t")
+    assert code == 0
+    assert "Reading every part of t: 1 parts" in screen
+    assert "All are sound." in screen
