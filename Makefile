@@ -91,7 +91,9 @@ $(STAMP): pyproject.toml
 	@$(FIND_PYTHON); $(CHECK_JAVA); \
 	echo "Making $(VENV) with $$("$$python" --version)"; \
 	"$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,demo]'
+	@echo "Installing txnsegment and what it needs into $(VENV): 1 to 3 minutes"
+	@quiet=--quiet; if [ -t 1 ]; then quiet=; fi; set -x; \
+	$(BIN)/python -m pip install $$quiet --disable-pip-version-check -e '.[dev,demo]'
 	@touch $@
 
 .PHONY: lint

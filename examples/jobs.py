@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -14,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metadata.cluster.cluster import open_cluster
@@ -34,6 +36,11 @@ ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupErro
 """The errors that killpg raises when all processes of a group have ended. On systems other than Linux it raises PermissionError if
 a process has ended and its parent has not waited for it yet.
 """
+
+
+def ended_by_sigterm() -> None:
+    """Let SIGTERM end this program as Ctrl-C does, so that `job` ends the processes of a running job."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def make_cluster(service_url: str) -> None:
@@ -190,6 +197,31 @@ def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: 
 def open_transaction(cluster: Cluster) -> str | None:
     """Return the id of the first OPEN transaction, or None."""
     return next((txn.id for txn in cluster.transactions.list("OPEN")), None)
+
+
+@contextmanager
+def commits_shown(cluster: Cluster, total: int) -> Iterator[None]:
+    """Show a bar of the committed transactions while the block runs. Nothing is shown if the output is no terminal."""
+    if not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ended = threading.Event()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("Spark starts", total=total)
+
+        def look() -> None:
+            while not ended.wait(0.5):
+                committed = len(cluster.transactions.list("COMMITTED"))
+                progress.update(task, completed=committed, description="committed" if committed else "Spark starts")
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[str]:
