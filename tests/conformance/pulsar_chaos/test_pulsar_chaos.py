@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from conformance.pulsar_server import PulsarBroker
 from conformance.scenarios.scenario import run
 from pulsar_protocol.client import PulsarClient
 from pulsar_protocol.entries import Message
+from pulsar_protocol.errors import Retriable
 from pulsar_protocol.producer import Producer
 from pulsar_protocol.values import codec_for
 
@@ -32,11 +34,20 @@ def test_a_stream_survives_kills_of_its_driver_and_the_broker_and_splits(
     pulsar_broker: PulsarBroker, tmp_path: Path, plan: Plan
 ) -> None:
     """Splits and restarts have separate runs, because the broker 5.0.0-M1 can lose the ledger of a segment that was sealed without
-    entries.
+    entries. A run in which the broker does not open a segment again is repeated once (docs/pulsar.md, What is not promised).
     """
     said: list[str] = []
     job = PulsarJob(pulsar_broker, topic(), tmp_path / "job", random.Random(4), plan, said.append)
-    ran = run(job)
+    try:
+        ran = run(job)
+    except Retriable as error:
+        if "Topic is temporarily unavailable" not in error.message:
+            raise
+        fenced = [line for line in pulsar_broker.log.read_text(errors="replace").splitlines() if "fenc" in line.lower()]
+        warnings.warn(f"The broker keeps a segment fenced, so the run is repeated: {error} Its log: {fenced[-20:]}", stacklevel=1)
+        said.clear()
+        job = PulsarJob(pulsar_broker, topic(), tmp_path / "again", random.Random(4), plan, said.append)
+        ran = run(job)
     assert ran.wrong == [], (said, ran.figures)
     assert (job.kills, job.restarts, len(said)) == (plan.kills, plan.restarts, plan.kills + plan.restarts + plan.changes)
     assert job.rows == 39 * job.batches
