@@ -231,8 +231,13 @@ def _documented(error: type[Exception]) -> tuple[str, str]:
 
 
 def _errors(found: Iterable[type[Exception]]) -> str:
-    rows = [(f"`{one.__name__}`", f"`{one.__bases__[0].__name__}`", *map(_cell, _documented(one))) for one in found]
-    return "| error | is a | meaning | what to do |\n| --- | --- | --- | --- |\n" + "".join(f"| {' | '.join(r)} |\n" for r in rows)
+    lines = ["| error | meaning | what to do |", "| --- | --- | --- |"]
+    for one in found:
+        meaning, to_do = map(_cell, _documented(one))
+        parent = one.__bases__[0]
+        kind = "" if parent in (TxnSegmentError, StoreError) else f" It is a `{parent.__name__}`."
+        lines.append(f"| `{one.__name__}` | {meaning}{kind} | {to_do} |")
+    return "\n".join(lines) + "\n"
 
 
 def errors_page() -> str:

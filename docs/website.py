@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "docs" / "mkdocs.yml"
+STYLE = ROOT / "docs" / "site.css"
 OUT = ROOT / "out"
 PAGES = {
     "README.md": "index.md",
@@ -30,6 +31,8 @@ PAGES = {
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#:]*)(#[^)\s]*)?(\))")
+NAMED = re.compile(r"\[[\w./]+\.md(\]\(([^)\s#:]+\.md))")
+"""A link to a page by the name of its file: `[docs/tour.md](docs/tour.md)`."""
 LOADED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>|<\w+ class="?mermaid""")
 """What a page would load from another host. The script that draws Mermaid's graphs is such a thing."""
 
@@ -53,10 +56,19 @@ def target(page: str, link: str) -> str:
     return os.path.normpath(PurePosixPath(page).parent / link) if link else page
 
 
+def title(file: str) -> str:
+    """Return the first heading of a page."""
+    return next(line[2:] for line in (ROOT / file).read_text(encoding="utf-8").splitlines() if line.startswith("# "))
+
+
 def converted(page: str, text: str) -> str:
-    """Return the Markdown of the site for a page: links lead to the pages of the site, a fence has only its language, and nested
-    lists are indented by four, as Python-Markdown wants them.
+    """Return the Markdown of the site for a page: links lead to the pages of the site and have their titles, a fence has only its
+    language, and nested lists are indented by four, as Python-Markdown wants them.
     """
+
+    def prose(text: str) -> str:
+        entitled = NAMED.sub(lambda found: f"[{title(target(page, found[2]))}{found[1]}", text)
+        return re.sub(r"^ {2,3}(?=- |\d+\. )", "    ", LINK.sub(moved, entitled), flags=re.MULTILINE)
 
     def moved(found: re.Match[str]) -> str:
         if not found[2]:
@@ -66,13 +78,9 @@ def converted(page: str, text: str) -> str:
 
     parts, at = [], 0
     for fence in FENCED.finditer(text):
-        parts += [_prose(LINK.sub(moved, text[at : fence.start()])), re.sub(r"\A(```\w*).*", r"\1", fence[0])]
+        parts += [prose(text[at : fence.start()]), re.sub(r"\A(```\w*).*", r"\1", fence[0])]
         at = fence.end()
-    return "".join([*parts, _prose(LINK.sub(moved, text[at:]))])
-
-
-def _prose(text: str) -> str:
-    return re.sub(r"^ {2,3}(?=- |\d+\. )", "    ", text, flags=re.MULTILINE)
+    return "".join([*parts, prose(text[at:])])
 
 
 def navigation(config: str) -> list[str]:
@@ -88,6 +96,8 @@ def sources(folder: Path) -> None:
     if odd := sorted(set(named) ^ set(PAGES.values())):
         raise ValueError(f"The navigation of {CONFIG.relative_to(ROOT)} and the pages differ in: {', '.join(odd)}.")
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copyfile(STYLE, folder / STYLE.name)
     for page, name in PAGES.items():
         text = (ROOT / page).read_text(encoding="utf-8")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +129,10 @@ def main() -> None:
         sys.exit(f"The site has errors, which stand above (exit code {error.returncode}).")
     except ValueError as error:
         sys.exit(str(error))
-    sys.stdout.write(f"The site has {len(PAGES)} pages: {OUT / 'site' / 'index.html'}\n")
+    sys.stdout.write(
+        f"The site has {len(PAGES)} pages: {OUT / 'site' / 'index.html'}\n"
+        "A browser searches it only from a server: python -m http.server --bind 127.0.0.1 --directory out/site\n"
+    )
 
 
 if __name__ == "__main__":

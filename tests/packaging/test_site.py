@@ -70,6 +70,7 @@ def test_a_page_outside_the_navigation_is_an_error(tmp_path: Path) -> None:
 
 def test_links_lead_to_the_pages_of_the_site() -> None:
     """The README is the first page, other pages of the repository are pages of the site, and all other files are copied."""
+    assert website.converted("README.md", "[docs/tour.md](docs/tour.md#scan)") == "[Tour](tour.md#scan)"
     text = "[a](docs/tour.md#scan) [b](CONTRIBUTING.md) [c](examples/etl.py) [d](#quick-start) [e](https://spark.apache.org/docs)"
     moved = "[a](tour.md#scan) [b](contributing.md) [c](files/examples/etl.py) [d](#quick-start) [e](https://spark.apache.org/docs)"
     assert website.converted("README.md", text) == moved
