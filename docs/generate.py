@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
+import runpy
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from txnsegment.look.watcher import Board
 from txnsegment.sweeping import PASSES
 
 HERE = Path(__file__).parent
+pictures = runpy.run_path(str(HERE / "pictures.py"))
 
 
 def options_page() -> str:
@@ -310,48 +311,6 @@ def with_table(page: str) -> str:
     return before + MADE + "".join(f"\n## Options of {owner}\n\n{foreign_table(owner)}" for owner in GUIDES[page])
 
 
-# --- the picture of the packages ----------------------------------------------------------------------------------------------
-
-WIDE, HIGH, GAP = 210, 34, 12
-
-
-def layers(project: str) -> dict[str, list[list[str]]]:
-    """Return the import layers of pyproject.toml, from the top down: of the packages (under the name "") and of `metadata`."""
-    contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
-    found = {one["containers"][0] if "containers" in one else "": one["layers"] for one in contracts if one["type"] == "layers"}
-    split = {name: [layer.split(" | ") for layer in found[name]] for name in ("", "metadata")}
-    split[""][1].append("pyspark_txnsegment")  # no contract names this module, Spark's entry point
-    return split
-
-
-def picture(project: str) -> str:
-    """Return the import layers as an SVG picture: a box imports only boxes below it."""
-    packages, rooms = layers(project).values()
-    half = (len(rooms) + 1) // 2
-    columns = [(0, packages, "packages"), (2, rooms[:half], "rooms of metadata"), (3, rooms[half:], "and below these")]
-    texts, rows = "", max(len(packages), half)
-    for column, boxes, title in columns:
-        left = column * (WIDE + GAP) + GAP
-        texts += f'<text x="{left}" y="20" class="title">{title}</text>\n'
-        for row, names in enumerate(boxes):
-            y = 34 + row * (HIGH + GAP)
-            for n, name in enumerate(names):
-                x = left + n * (WIDE + GAP)
-                texts += f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" rx="5"/>'
-                texts += f'<text x="{x + WIDE // 2}" y="{y + 22}" class="name">{name}</text>\n'
-    width, height = 4 * (WIDE + GAP) + GAP, 34 + rows * (HIGH + GAP)
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="import layers">
-<style>
-rect {{ fill: #eef3fb; stroke: #5b7db1 }}
-text {{ font: 14px sans-serif; fill: #1c2a3f }}
-.name {{ text-anchor: middle }}
-.title {{ font-weight: bold }}
-</style>
-<path d="M0 0H{width}V{height}H0z" fill="#fff"/>
-{texts}</svg>
-"""
-
-
 def generated() -> dict[str, str]:
     """Return the texts of all generated files, and of the pages with a generated part, by their names in docs."""
     return {
@@ -359,7 +318,8 @@ def generated() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "cli.md": commands_page(),
         "errors.md": errors_page(),
-        "images/layers.svg": picture((HERE.parent / "pyproject.toml").read_text(encoding="utf-8")),
+        "images/layers.svg": pictures["layers_picture"]((HERE.parent / "pyproject.toml").read_text(encoding="utf-8")),
+        "images/states.svg": pictures["states_picture"](),
         **{page: with_table(page) for page in GUIDES},
     }
 

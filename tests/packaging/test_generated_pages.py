@@ -16,6 +16,8 @@ from ledgers import errors as file_errors
 from metadata.common import errors
 from metadata.common.errors import StoreError, TxnSegmentError
 from metadata.common.foreign_options import KAFKA, TABLE
+from metadata.instream.txn_rules import TRANSITIONS
+from metadata.rules.transitions import HEADER_TRANSITIONS
 from txnsegment.cli.app import build
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +26,7 @@ generate = SimpleNamespace(**runpy.run_path(str(DOCS / "generate.py")))
 
 def test_generated_files_are_up_to_date() -> None:
     made = generate.generated()
-    assert {"cli.md", "errors.md", "from_kafka.md", "images/layers.svg"} <= made.keys()
+    assert {"cli.md", "errors.md", "from_kafka.md", "images/layers.svg", "images/states.svg"} <= made.keys()
     assert [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text] == [], (
         "run: python docs/generate.py"
     )
@@ -61,14 +63,24 @@ def test_the_guide_from_kafka_has_all_options_of_the_table() -> None:
     assert [name for row in TABLE if row.owner == KAFKA for name in row.names if f"`{name}`" not in table] == []
 
 
-def test_the_picture_has_every_layer() -> None:
+def test_the_picture_of_the_layers_has_every_layer() -> None:
     """Each box stands below those that may import it, and the picture is well-formed."""
     project = (DOCS.parent / "pyproject.toml").read_text(encoding="utf-8")
     texts = [
         one
-        for one in ET.fromstring(generate.picture(project)).iter("{http://www.w3.org/2000/svg}text")
+        for one in ET.fromstring(generate.pictures["layers_picture"](project)).iter("{http://www.w3.org/2000/svg}text")
         if one.get("class") == "name"
     ]
     height = {one.text: float(one.get("y", "0")) for one in texts}
     assert height["conformance"] < height["txnsegment"] < height["spark_txn_sink"] < height["metadata"] < height["ledgers"]
     assert {path.name for path in (DOCS.parent / "metadata").iterdir() if (path / "__init__.py").exists()} <= height.keys()
+
+
+def test_the_picture_of_the_states_has_an_arrow_for_each_transition() -> None:
+    text = generate.pictures["states_picture"]()
+    expected = [
+        (before, after) for table in (HEADER_TRANSITIONS, TRANSITIONS) for before in table for after in table[before] - {before}
+    ]
+    assert text.count('class="arrow"') == len(expected) == 6
+    assert all(f">{state}<" in text for pair in expected for state in pair)
+    ET.fromstring(text)
