@@ -21,7 +21,9 @@ text {{ font: 14px sans-serif; fill: #1c2a3f }}
 .title {{ font-weight: bold }}
 .arrow {{ stroke: #5b7db1; marker-end: url(#tip) }}
 </style>
-<defs><marker id="tip" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" fill="#5b7db1"/></marker></defs>
+<marker id="tip" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">
+<path d="M0 0L8 4L0 8z" fill="#5b7db1"/>
+</marker>
 <path d="M0 0H{width}V{height}H0z" fill="#fff"/>
 {inside}</svg>
 """

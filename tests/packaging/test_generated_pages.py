@@ -6,6 +6,7 @@ import inspect
 import re
 import runpy
 import xml.etree.ElementTree as ET
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,9 +79,8 @@ def test_the_picture_of_the_layers_has_every_layer() -> None:
 
 def test_the_picture_of_the_states_has_an_arrow_for_each_transition() -> None:
     text = generate.pictures["states_picture"]()
-    expected = [
-        (before, after) for table in (HEADER_TRANSITIONS, TRANSITIONS) for before in table for after in table[before] - {before}
-    ]
+    tables: tuple[Mapping[Any, frozenset[Any]], ...] = (HEADER_TRANSITIONS, TRANSITIONS)
+    expected = [(before, after) for table in tables for before in table for after in table[before] - {before}]
     assert text.count('class="arrow"') == len(expected) == 6
     assert all(f">{state}<" in text for pair in expected for state in pair)
     ET.fromstring(text)
