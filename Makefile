@@ -218,6 +218,12 @@ mutants: venv  ## plant every fault of the catalogue in the real code and show w
 docs: venv  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
+# Zensical is installed by this target alone.
+.PHONY: site
+site: venv  ## build the site of the documentation into out/site; dead links and missing anchors are errors
+	@$(BIN)/python -c 'import zensical' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	$(BIN)/python docs/website.py
+
 .PHONY: wheel
 wheel: venv  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import tomllib
+import inspect
+import runpy
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import typer
 from prometheus_client import Metric
 
-from metadata.common import metrics
+import ledgers.errors as file_errors
+from metadata.common import errors, metrics
+from metadata.common.errors import StoreError, TxnSegmentError
+from metadata.common.foreign_options import DELTA, ICEBERG, KAFKA, PULSAR
+from metadata.common.foreign_options import TABLE as FOREIGN
 from metadata.common.option_page import option_table, refusals
 from metadata.common.options import SPARK_OWN
 from metadata.common.service import VARIABLE
+from pulsar_protocol import errors as pulsar_errors
+from pulsar_protocol.errors import PulsarError
 from spark_txn_sink.options import SINK
 from spark_txn_sink.pulsar.options import SINK as PULSAR_SINK
 from spark_txn_source.options import SOURCE
 from spark_txn_source.pulsar.option_table import SOURCE as PULSAR_SOURCE
+from txnsegment.cli.app import build
 from txnsegment.look.reading import MOST_LEDGERS, MOST_TOPICS
 from txnsegment.look.seen import LogSeen, Seen, SweepsSeen
 from txnsegment.look.series import BoardCollector
@@ -24,6 +33,7 @@ from txnsegment.look.watcher import Board
 from txnsegment.sweeping import PASSES
 
 HERE = Path(__file__).parent
+pictures = runpy.run_path(str(HERE / "pictures.py"))
 
 
 def options_page() -> str:
@@ -156,33 +166,167 @@ def process_series() -> list[Metric]:
     return found
 
 
-PICTURE = ("<!-- picture: drawn by docs/generate.py -->\n", "<!-- end of picture -->\n")
+# --- the commands and the errors ----------------------------------------------------------------------------------------------
 
 
-def picture(project: str) -> str:
-    """Return the import layers of pyproject.toml as a Mermaid graph. Packages of one layer do not import each other."""
-    contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
-    lines = "    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n"  # no contract names this module, Spark's entry point
-    for one in contracts:
-        if one["type"] == "layers" and one.get("containers", ["metadata"]) == ["metadata"]:
-            layers = [layer.split(" | ") for layer in one["layers"]]
-            arrows = "".join(f"    {above}-->{below}\n" for upper, lower in pairwise(layers) for above in upper for below in lower)
-            (inside,) = one.get("containers", [None])
-            lines += arrows if inside is None else f'    subgraph rooms["rooms of {inside}"]\n    direction LR\n{arrows}    end\n'
-    return f"```mermaid\ngraph TD\n{lines}```\n"
+def _plain(text: str) -> str:
+    """Return the help of a command or the docstring of a class in one line. A bracket in a help is escaped for the terminal."""
+    return " ".join(text.split()).replace("\\[", "[")
 
 
-def architecture_page() -> str:
-    """Return the text of docs/architecture.md with a new picture."""
-    before, _, rest = (HERE / "architecture.md").read_text(encoding="utf-8").partition(PICTURE[0])
-    after = rest.partition(PICTURE[1])[2]
-    return before + PICTURE[0] + picture((HERE.parent / "pyproject.toml").read_text(encoding="utf-8")) + PICTURE[1] + after
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+def _part(param: Any) -> tuple[str, str, str]:
+    """Return an argument or option of a command as a row: how it is written, its default, its meaning."""
+    value = "" if getattr(param, "is_flag", False) else f" {param.metavar or 'VALUE'}"
+    names = [*param.opts, *param.secondary_opts]
+    written = param.metavar if param.param_type_name == "argument" else ", ".join(f"{name}{value}" for name in names)
+    default = "needed" if param.required else "" if param.default in (None, False) else f"`{param.default}`"
+    often = " May be repeated." if getattr(param, "multiple", False) and "repeated" not in param.help else ""
+    return f"`{written}`", default, _cell(param.help + often)
+
+
+EVERYWHERE = ("--service-url", "--json")
+
+
+def _command(name: str, command: Any) -> str:
+    """Return the section of a command: what it does, and a table of its arguments and options."""
+    shown = [param for param in command.params if param.opts[0] not in EVERYWHERE]
+    arguments = [p.metavar if p.required else f"[{p.metavar}]" for p in shown if p.param_type_name == "argument"]
+    needed = [f"{p.opts[0]} {p.metavar or 'VALUE'}" for p in shown if p.param_type_name != "argument" and p.required]
+    usage = " ".join([name, *arguments, *needed])
+    rows = "".join(f"| {' | '.join(_part(param))} |\n" for param in shown)
+    table = f"\n| part | default | meaning |\n| --- | --- | --- |\n{rows}" if rows else ""
+    json = " With `--json` it answers in JSON." if any(p.opts[0] == "--json" for p in command.params) else ""
+    return f"\n### `{usage}`\n\n{_plain(command.help)}{json}\n{table}"
+
+
+def commands_page() -> str:
+    """Return the text of docs/cli.md. All of it comes from the commands themselves."""
+    root = typer.main.get_command(build())
+    alone = [f"txnsegment {name}" for name, one in root.commands.items() if not getattr(one, "commands", None)]
+    text = "".join(_command(name, root.commands[name.partition(" ")[2]]) for name in alone)
+    for name, group in root.commands.items():
+        inner = getattr(group, "commands", None)
+        if inner:
+            text += f"\n## {name}\n\n{group.help}\n" + "".join(_command(f"txnsegment {name} {n}", c) for n, c in inner.items())
+    return f"""<!-- Generated by docs/generate.py from the commands of txnsegment/cli. Do not edit. -->
+
+# Commands
+
+[reference.md](reference.md#commands) shows the commands by example. This page has all of them with all of their parts.
+
+Every command of a cluster takes `--service-url URL`; without it the variable `{VARIABLE}` counts. `--help` after a
+command shows its section of this page. The exit code is 0 after success, and 1 after an error or a failed check.
+
+## A cluster
+{text}"""
+
+
+def _documented(error: type[Exception]) -> tuple[str, str]:
+    """Return what an error means and what to do next, from its docstring, whose last paragraph begins with `Next: `."""
+    meaning, _, to_do = " ".join(inspect.cleandoc(error.__doc__ or "").split()).partition(" Next: ")
+    return meaning, to_do[:1].upper() + to_do[1:]
+
+
+def _errors(found: Iterable[type[Exception]]) -> str:
+    lines = ["| error | meaning | what to do |", "| --- | --- | --- |"]
+    for one in found:
+        meaning, to_do = map(_cell, _documented(one))
+        parent = one.__bases__[0]
+        kind = "" if parent in (TxnSegmentError, StoreError) else f" It is a `{parent.__name__}`."
+        lines.append(f"| `{one.__name__}` | {meaning}{kind} | {to_do} |")
+    return "\n".join(lines) + "\n"
+
+
+def errors_page() -> str:
+    """Return the text of docs/errors.md. Its tables come from the classes of the errors and their docstrings."""
+    classes = [
+        one for one in {**vars(file_errors), **vars(errors)}.values() if inspect.isclass(one) and issubclass(one, TxnSegmentError)
+    ]
+    own = [one for one in classes if one.__module__ in (errors.__name__, file_errors.__name__) and one is not TxnSegmentError]
+    of_stores = [one for one in own if issubclass(one, StoreError) and one is not StoreError]
+    of_pulsar = [
+        one
+        for one in vars(pulsar_errors).values()
+        if inspect.isclass(one) and issubclass(one, PulsarError) and one is not PulsarError
+    ]
+    rest = sorted((one for one in own if not issubclass(one, StoreError)), key=lambda one: one.__name__)
+    pulsar = "".join(f"| `{one.__name__}` | {_cell(_documented(one)[0])} |\n" for one in of_pulsar)
+    return f"""<!-- Generated by docs/generate.py from the classes of the errors. Do not edit. -->
+
+# Errors
+
+An error of txnsegment is a `TxnSegmentError`. `error.message` says what happened, and names the option, topic, segment, file or
+transaction; `error.advice` says what to do next. `str(error)` has both. Spark shows the text of the error as the cause of its
+own; the command line shows it without a traceback, with exit code 1. The classes are in `metadata.common.errors`.
+
+The tables say what is true of every error of a class. The advice of an error knows more: follow it first.
+[runbook.md](runbook.md) begins with what is seen on a cluster.
+
+## Of clusters, transactions and reads
+
+{_errors(rest)}
+## Of a metadata store
+
+txnsegment handles most of these errors itself: it reads again and decides again. A program sees one if the store stays away, if a
+record is damaged, or if the program calls a store. All are a `StoreError`.
+
+{_errors(of_stores)}
+## Of a Pulsar cluster
+
+These errors are a `PulsarError`, which is a `TxnSegmentError`; `error.code` is Pulsar's number of the error. Their advice says
+what to do ([pulsar.md](pulsar.md#when-it-does-not-work)).
+
+| error | meaning |
+| --- | --- |
+{pulsar}"""
+
+
+# --- options of other connectors ----------------------------------------------------------------------------------------------
+
+GUIDES = {"from_kafka.md": (KAFKA,), "from_pulsar.md": (PULSAR,), "from_delta.md": (DELTA, ICEBERG)}
+"""The pages with tables of the options of other connectors. They end with these tables."""
+
+
+def foreign_table(owner: str) -> str:
+    """Return the options of another connector beside ours, as the error about such an option names them."""
+    rows = [row for row in FOREIGN if row.owner == owner]
+    lines = ["| option there | for reads here | for writes here | note |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        names = ", ".join(f"`{name}`" for name in row.names)
+        here = [f"`{name}`" if name else "none" for name in (row.source, row.sink)]
+        lines.append(f"| {names} | {' | '.join(here)} | {_cell(row.note)} |")
+    return "\n".join(lines) + "\n"
+
+
+MADE = "<!-- The rest is generated by docs/generate.py. -->\n"
+
+
+def with_table(page: str) -> str:
+    """Return the text of a guide with new tables."""
+    before, _, _ = (HERE / page).read_text(encoding="utf-8").partition(MADE)
+    return before + MADE + "".join(f"\n## Options of {owner}\n\n{foreign_table(owner)}" for owner in GUIDES[page])
+
+
+def generated() -> dict[str, str]:
+    """Return the texts of all generated files, and of the pages with a generated part, by their names in docs."""
+    return {
+        "options.md": options_page(),
+        "metrics.md": metrics_page(),
+        "cli.md": commands_page(),
+        "errors.md": errors_page(),
+        "images/layers.svg": pictures["layers_picture"]((HERE.parent / "pyproject.toml").read_text(encoding="utf-8")),
+        "images/states.svg": pictures["states_picture"](),
+        **{page: with_table(page) for page in GUIDES},
+    }
 
 
 def main() -> None:
-    (HERE / "options.md").write_text(options_page(), encoding="utf-8")
-    (HERE / "metrics.md").write_text(metrics_page(), encoding="utf-8")
-    (HERE / "architecture.md").write_text(architecture_page(), encoding="utf-8")
+    for name, text in generated().items():
+        (HERE / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

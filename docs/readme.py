@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-PAGES = (README, *(README.parent / "docs" / name for name in ("tour.md", "reference.md", "deployment.md")))
+GUIDES = ("etl.md", "replays.md", "from_kafka.md", "from_delta.md", "from_pulsar.md", "runbook.md")
+PAGES = (README, *(README.parent / "docs" / name for name in ("tour.md", "reference.md", "deployment.md", *GUIDES)))
 """The pages whose programs and commands are run, in this order."""
 
 

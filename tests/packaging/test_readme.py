@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import runpy
@@ -16,6 +17,10 @@ import pytest
 
 from conformance.harness.spark_start import spark_environment
 from conformance.servers import ZooKeeperServer, free_ports
+from metadata.common.foreign_options import DELTA, KAFKA, PULSAR, foreign
+from metadata.common.options import SPARK_OWN
+from spark_txn_sink.options import SINK
+from spark_txn_source.options import SOURCE
 
 ROOT = Path(__file__).parents[2]
 readme = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "readme.py")))
@@ -31,6 +36,8 @@ HOW = {
     ("sh", "tour"): "test_the_pages_run_as_they_are_read",
     ("python", "python"): "test_the_pages_run_as_they_are_read",
     ("python", "subscriptions"): "test_the_pages_run_as_they_are_read",
+    ("python", "before"): "test_programs_before_a_move_use_options_that_their_guide_maps",
+    ("text", "runbook"): "tests/packaging/test_runbook.py",
     ("python", "pipeline"): "tests/spark/test_connect.py",
     ("sh", "wheel"): "test_the_cluster_commands_of_the_readme_run",
     ("sh", "pack"): "test_the_cluster_commands_of_the_readme_run",
@@ -93,6 +100,28 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     return ran.stdout
 
 
+MOVES = {"from_kafka.md": KAFKA, "from_delta.md": DELTA, "from_pulsar.md": PULSAR}
+
+
+@pytest.mark.parametrize(("page", "owner"), MOVES.items(), ids=MOVES)
+def test_programs_before_a_move_use_options_that_their_guide_maps(page: str, owner: str) -> None:
+    """The program before the move is Python, and each option that it gives to the other connector is ours, Spark's own, or one that
+    the table of foreign options maps to an option of ours. The page says what takes its place.
+    """
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (before,) = (b.text for b in readme.blocks(text) if (b.language, b.purpose) == ("python", "before"))
+    ast.parse(before)
+    ours = {option.name for option in (*SOURCE.options, *SINK.options)} | SPARK_OWN.keys() | {"checkpointLocation"}
+    said = text.partition(before)[2].partition("<!-- ")[0]
+    given = set(re.findall(r'\.option\("([\w.]+)"', before))
+    assert len(given) > 2
+    for name in given - ours:
+        row = foreign(name)
+        assert row is not None, name
+        assert row.owner == owner
+        assert {row.source, row.sink} & set(re.findall(r"\w+", said)), f"{page} does not say what takes the place of {name}"
+
+
 SHELL = """
 import subprocess
 def _shell(commands):
@@ -103,9 +132,9 @@ def _shell(commands):
 
 @pytest.mark.slow
 def test_the_pages_run_as_they_are_read(tmp_path: Path) -> None:
-    """All programs and commands of README.md, docs/tour.md and docs/reference.md run from top to bottom: the programs in one
-    process of Python, the commands where they stand, all of them in the environment that the first block exports. CI runs the
-    others.
+    """All programs and commands of README.md, docs/tour.md, docs/reference.md and the guides run from top to bottom: the programs
+    in one process of Python, the commands where they stand, all of them in the environment that the first block exports. CI runs
+    the others.
     """
     export, *blocks = (b for b in BLOCKS if HOW[b.language, b.purpose] == "test_the_pages_run_as_they_are_read")
     assert export.text.startswith("export TXNSEGMENT_SERVICE_URL=")
@@ -125,6 +154,10 @@ def test_the_pages_run_as_they_are_read(tmp_path: Path) -> None:
     assert "|     ann|   7.0|" in printed  # a row of the topic `small`
     assert "\n2 0\n" in printed  # the program about subscriptions: 2 messages were delivered, and 0 are left
     assert "\n2\n" in printed  # the program without Spark has committed 2 rows
+    sums = "|     ann|  30.0|\n|     bob|  12.5|\n|     eve|  99.0|\n|     joe|   5.0|\n+"
+    assert sums in printed  # etl.md: what each customer bought, less what was returned, counted once
+    assert "\nreplayed " in printed
+    assert "| ann|/buy|" in printed  # from_kafka.md: the stream of the program that has moved
     for topic in ("orders", "large", "small", "paid", "payments"):
         assert f"topic://public/default/{topic}" in printed
     assert "All are sound." in printed
