@@ -1,10 +1,16 @@
-"""Tests of what a notebook shows of a cluster, a topic, a transaction and a lag."""
+"""Tests of what a notebook shows of a cluster, a topic, a transaction and a lag, and of examples/notebook.ipynb."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import nbformat
+from nbclient import NotebookClient
+
 from txnsegment import Cluster
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 
 
 def html(shown: Any) -> str:
@@ -50,3 +56,17 @@ def test_transactions_that_end_otherwise_say_so(cluster: Cluster) -> None:
     with cluster.begin() as dropped:
         dropped.abort()
     assert "<td>aborted</td>" in html(dropped)
+
+
+def test_the_example_notebook_runs_from_top_to_bottom() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "commit the notebook without outputs"
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
+    shown = [output["data"] for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
+    committed, _, described, read, large, lag = [found["text/html"] for found in shown]
+    assert "<td>4</td>" in committed
+    assert described.count("<td>ACTIVE</td>") == 2
+    assert read.count("<td>ann</td>") == 2
+    assert "<td>120.0</td>" in large
+    assert "<td>250.0</td>" in large
+    assert "rows 1, bytes" in lag
