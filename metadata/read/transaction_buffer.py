@@ -29,7 +29,7 @@ from metadata.rules import transitions
 from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.rules.transitions import Gone, Verdict
 from metadata.store.contract import Record, View, decide
-from metadata.topics.topics import Topic, Topics, compiled, every, not_found, of_record
+from metadata.topics.topics import Topic, Topics, compiled, every, missing, of_record
 
 if TYPE_CHECKING:
     from ledgers.snapshots import SnapshotHead
@@ -231,7 +231,7 @@ class TransactionBuffer:
         else:
             names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))
             records = view.get_many([paths.topic(n) for n in names])
-            topics = [_present(n, r) for n, r in zip(names, records, strict=True)]
+            topics = [self._present(view, n, r) for n, r in zip(names, records, strict=True)]
             wanted = set(selection.names)
         found: list[tuple[Topic, SegmentInfo, str]] = []
         for topic in topics:
@@ -300,6 +300,12 @@ class TransactionBuffer:
             storage=self.cluster.storage,
         )
 
+    def _present(self, view: View, name: TopicName, record: Record | None) -> Topic:
+        topic = of_record(name, record)
+        if topic is None:
+            raise missing(view, name, self.cluster.url)
+        return topic
+
     def head(self, path: str) -> SnapshotHead:
         """Return the head of an index snapshot. Raises CorruptSnapshot, StorageError."""
         return self.heads.get(path)
@@ -312,10 +318,3 @@ def _by_segment(listing: Listing) -> dict[str, list[Entry]]:
         for name in entry.registration.segments:
             found.setdefault(name, []).append(entry)
     return found
-
-
-def _present(name: TopicName, record: Record | None) -> Topic:
-    topic = of_record(name, record)
-    if topic is None:
-        raise not_found(name)
-    return topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, nullable
 from metadata.cluster.cluster import Cluster
-from metadata.common.errors import BadVersion, OptionError, SegmentSealed, TopicExists, UnknownOutcome
+from metadata.common.errors import BadVersion, OptionError, SegmentSealed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.cursors.cursors import make_children
 from metadata.log.live_log import LiveLog
 from metadata.records import paths, patterns
@@ -47,7 +48,7 @@ class Topics:
         """Return a topic. Raises TopicNotFound."""
         topic = self.find(name)
         if topic is None:
-            raise not_found(name)
+            raise decide(self._cluster.store, lambda view: missing(view, name, self._cluster.url))
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
@@ -374,6 +375,18 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
 def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
     """Return the topics whose full name matches the pattern (None: all), sorted by name. Deleted topics are left out."""
     return [t for t in every(view, pattern) if not t.layout.deleted]
+
+
+def missing(view: View, name: TopicName, url: str) -> TopicNotFound:
+    """Return the error for a topic that does not exist. Its advice names the cluster, and an existing topic with a similar name.
+    `url`: the service URL of the cluster.
+    """
+    error = not_found(name)
+    found = {topic.name.name.lower(): topic.name for topic in matching(view, None)}
+    near = difflib.get_close_matches(name.name.lower(), found, n=1, cutoff=0.7)
+    meant = f"Did you mean {found[near[0]]}? " if near else ""
+    error.advice = f"{meant}{error.advice} The cluster is {url}."
+    return error
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:

@@ -272,3 +272,13 @@ def test_a_number_too_large_for_a_float_is_refused(run: Run, cluster: Cluster) -
 def test_a_decimal_of_millions_of_digits_is_refused(run: Run, cluster: Cluster, number: str) -> None:
     cluster.topics.create("t", schema="d decimal(10,2)")
     assert "the value of the column d is no decimal(10,2)" in run("write", "t", given=f'{{"d": {number}}}\n', code=1).stderr
+
+
+def test_a_topic_that_is_not_there_is_told_with_the_nearest_one_and_the_cluster(run: Run, cluster: Cluster, url: str) -> None:
+    cluster.topics.create("topic://shop/eu/Orders", schema="n int")
+    for command in ("describe", "read", "delete"):
+        told = run(command, "order", code=1).stderr
+        assert "There is no topic topic://public/default/order." in told
+        assert "Did you mean topic://shop/eu/Orders? Create it (txnsegment topics create topic://public/default/order)" in told
+        assert f"The cluster is {url}." in told
+    assert "Did you mean" not in run("describe", "payments", code=1).stderr
