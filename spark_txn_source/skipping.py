@@ -7,7 +7,7 @@ evaluates the whole filter on the rows of the other pieces, so a condition that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -112,12 +112,19 @@ def left(found: Sequence[Piece], conditions: Sequence[Condition]) -> list[Piece]
     """Return the pieces that may hold rows which meet all conditions. Raises CorruptRecord for statistics that are damaged."""
     if not conditions:
         return list(found)
-    columns = frozenset(one.column for one in conditions)
-    kept = [piece for piece in found if not _excluded(piece, columns, conditions)]
-    skipped = len(found) - len(kept)
-    metrics.PARTS_SKIPPED.inc(skipped)
-    log.info("skipped %s of %s parts by their statistics", skipped, len(found))
+    kept = list(each_left(found, conditions))
+    log.info("skipped %s of %s parts by their statistics", len(found) - len(kept), len(found))
     return kept
+
+
+def each_left(found: Iterable[Piece], conditions: Sequence[Condition]) -> Iterator[Piece]:
+    """Yield the pieces that may hold rows which meet all conditions. Raises CorruptRecord for statistics that are damaged."""
+    columns = frozenset(one.column for one in conditions)
+    for piece in found:
+        if _excluded(piece, columns, conditions):
+            metrics.PARTS_SKIPPED.inc()
+        else:
+            yield piece
 
 
 def _excluded(piece: Piece, columns: frozenset[str], conditions: Sequence[Condition]) -> bool:

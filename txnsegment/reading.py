@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
 from metadata.client.client import Client
-from metadata.common.errors import OptionError, SchemaChanged
+from metadata.common.errors import OptionError, SchemaChanged, SchemaError
 from metadata.read.selection import LOG
-from spark_txn_source.columns import columns_now
+from spark_txn_source.columns import METADATA_NAMES, columns_now
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.entries import in_order, segment_order, with_metadata
 from spark_txn_source.following import REST_SECONDS
@@ -27,8 +27,10 @@ from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import pieces
 from spark_txn_source.plan import read_batch
+from spark_txn_source.skipping import each_left
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import together
+from txnsegment.filters import Filter, RowTest, names_of, selected, tests
 
 Place = str | int | datetime
 """A place in the log: `earliest`, `latest`, a log number, a datetime with a time zone, or the JSON text of an offset, such as a
@@ -80,27 +82,49 @@ def reader_of(columns: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Recor
     return pa.RecordBatchReader.from_batches(columns, batches)
 
 
-def read(client: Client, given: dict[str, str]) -> pa.RecordBatchReader:
+def read(client: Client, given: dict[str, str], conditions: Filter = ()) -> pa.RecordBatchReader:
     """Return the rows of a batch read, in the order of the logs. The call plans the read. The rows are read from their files as the
     caller takes them, and memory holds one file of each segment at a time. Raises the errors of a batch read of Spark.
+
+    `conditions`: only rows that meet all of them are returned. The columns that they name are read in any case.
     """
+    named = names_of(conditions)
+    hidden: list[str] = []
+    if "columns" in given:
+        chosen = json.loads(given["columns"])
+        hidden = [name for name in named if name not in chosen and name not in METADATA_NAMES]
+        given = {**given, "columns": json.dumps([*chosen, *hidden])}
     options = with_current_names(client, ReadOptions.parse(given, streaming=False))
     ranges = read_batch(client, options)
     columns = columns_now(client, options)  # asked after the logs, so that no row has a column that is missing here
     wanted = arrow_schema(columns.wanted)
     output = columns_of(columns.output) if columns.with_metadata else wanted
-    return reader_of(output, together(_rows(client, ranges, wanted, output)))
+    if strange := [name for name in named if name not in output.names]:
+        raise SchemaError(
+            f"filter names the column {strange[0]}, which the rows do not have.",
+            advice=f"The columns are: {', '.join(output.names)}.",
+        )
+    needed = tests(conditions, columns.output if columns.with_metadata else columns.wanted)
+    rows = _rows(client, ranges, wanted, output, needed)
+    if hidden:
+        shown = [name for name in output.names if name not in hidden]
+        rows = (batch.select(shown) for batch in rows)
+        output = pa.schema([output.field(name) for name in shown], output.metadata)
+    return reader_of(output, together(rows))
 
 
-def _rows(client: Client, ranges: Iterable[LogRange], wanted: pa.Schema, output: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(
+    client: Client, ranges: Iterable[LogRange], wanted: pa.Schema, output: pa.Schema, needed: Sequence[RowTest]
+) -> Iterator[pa.RecordBatch]:
+    conditions = [one.condition for one in needed if one.condition is not None]
     # The log of a migrated topic comes before the cluster's log, in which its successor goes on.
     for one in sorted(ranges, key=lambda one: one.log == LOG):
         found = [
-            (segment, pieces(segment, one.start, one.end, marks=True, done=one.done_of(segment)))
+            (segment, each_left(pieces(segment, one.start, one.end, marks=True, done=one.done_of(segment)), conditions))
             for segment in sorted(one.reading.segments, key=lambda segment: segment_order(segment.name))
         ]
         for rows in in_order(client.cluster.storage, found, wanted):
-            yield rows.batch if output is wanted else with_metadata(rows, output)
+            yield selected(rows.batch if output is wanted else with_metadata(rows, output), needed)
 
 
 class Stream(Protocol):

@@ -32,6 +32,7 @@ from txnsegment.descriptions import PersistentDescription as PersistentDescripti
 from txnsegment.descriptions import SchemaDescription as SchemaDescription
 from txnsegment.descriptions import SegmentDescription as SegmentDescription
 from txnsegment.descriptions import TopicDescription as TopicDescription
+from txnsegment.filters import Filter
 from txnsegment.reading import Place, follow, options_of, read
 from txnsegment.schemas import from_arrow
 
@@ -100,24 +101,27 @@ class ClusterTopics:
         columns: Sequence[str] | None = None,
         start: Place = "earliest",
         end: Place = "latest",
+        filter: Filter = (),
         metadata: bool = False,
     ) -> pa.RecordBatchReader:
         """Return the committed rows of a topic as a stream of Arrow batches, which pandas, Polars and DuckDB take. No subscription
         is needed. The call plans the read, and the rows are read from their files as they are taken.
 
             cluster.topics.read("orders").read_pandas()
-            polars.DataFrame(cluster.topics.read("orders", columns=["customer", "amount"]))
+            polars.DataFrame(cluster.topics.read("orders", columns=["customer"], filter=[("amount", ">", 100)]))
 
         `name`: a topic, one `segment://..`, or a list of them, whose rows are read as a union. The rows are in the order of the
         log. A `persistent://` topic has its own order. `columns`: the columns to read; default: all. `start`, `end`: the rows after
         and up to a place: `earliest`, `latest` (now), a log number, a datetime with a time zone, or the JSON text of an offset,
-        such as a result of `cluster.snapshot`. `metadata`: whether to add the columns `__topic`, `__segment`, `__messageId`,
+        such as a result of `cluster.snapshot`. `filter`: conditions (column, operator, value) that a row must meet, all of them.
+        The operators are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in` and `not in`, and `= None` asks for nulls. Files whose statistics
+        show that they have no such row are not read. `metadata`: whether to add the columns `__topic`, `__segment`, `__messageId`,
         `__publishTime` and `__txnId`.
 
         Raises the errors of a batch read of Spark: TopicNotFound, SchemaError (no such column, or the topic has no schema yet),
         OptionError, OffsetOutOfRange, DataLoss (rows after `start` are gone). The stream raises CorruptPart, StorageError.
         """
-        return read(self._client, options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata))
+        return read(self._client, options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata), filter)
 
     def columns_now(self, name: str) -> StructType | None:
         """Return the columns of a topic; None if it does not exist, or has no schema yet. Raises OptionError for a bad name."""
