@@ -29,6 +29,7 @@ from spark_txn_source.planned import ReadTask
 _RESOLVE = "metadata.rules.transitions:resolve"
 _BUFFER = "metadata.read.transaction_buffer:TransactionBuffer"
 _LIMITED = "metadata.rules.transitions:limited"
+_WAITING = "tests/spark_txn_source/test_waiting_streams.py"
 
 
 def _in_state(header: Header | Gone, was: State, becomes: State, number: int) -> Header | Gone:
@@ -324,6 +325,26 @@ def limit_stops_the_stream(
     first = known[0] if known else None
     too_big = first is not None and max_rows is not None and first.rows > max_rows
     return found - 1 if too_big and first is not None and found == first.number else found
+
+
+@fault(
+    "minOffsetsPerTrigger",
+    "A micro-batch that waits for more rows waits no longer than maxTriggerDelay, so that few rows are read in the end.",
+    at="spark_txn_source.limits:waits",
+    by=f"{_WAITING}::test_a_stream_waits_no_longer_than_its_delay_after_the_last_rows",
+)
+def stream_waits_for_ever(real: Real, unread: Iterable[Weight], *, min_rows: int, waited: float | None, patience: float) -> bool:
+    return bool(real(unread, min_rows=min_rows, waited=waited, patience=float("inf")))
+
+
+@fault(
+    "minOffsetsPerTrigger",
+    "A stream with minOffsetsPerTrigger reads no smaller micro-batch before its delay is over.",
+    at="spark_txn_source.limits:waits",
+    by=f"{_WAITING}::test_a_stream_waits_until_enough_rows_are_committed",
+)
+def stream_does_not_wait(real: Real, *arguments: Any, **options: Any) -> bool:
+    return False
 
 
 @fault("model end-at-seal, 8.13", "A micro-batch ends at a seal of its segments.", at=_LIMITED, by="script limit_and_seal")

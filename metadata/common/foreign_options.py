@@ -87,7 +87,12 @@ TABLE: Final[Sequence[Foreign]] = (
     _read(KAFKA, "maxOffsetsPerTrigger", "maxRowsPerTrigger", "A micro-batch takes whole transactions."),
     _read(KAFKA, "maxRecordsPerPartition", "maxPartitionBytes", _PACKED),
     _read(KAFKA, "groupIdPrefix kafka.group.id", "subscription", _CHECKPOINT),
-    _read(KAFKA, "includeHeaders", "includeMetadata", "Its columns begin with __; of Pulsar topics __properties is one of them."),
+    _read(
+        KAFKA,
+        "includeHeaders",
+        "includeMetadata",
+        "Its columns begin with __; of Pulsar topics __properties is one. In our topics write headers as a column of their own.",
+    ),
     _none(KAFKA, "kafkaConsumer.pollTimeoutMs fetchOffset.*", _TRIES),
     _read(KAFKA, "kafka.isolation.level", "isolationLevel", "Reads return committed rows unless it is given."),
     _read(KAFKA, "kafka.auto.offset.reset", "startingOffsets", "It counts for a new checkpoint."),
