@@ -113,7 +113,9 @@ def _conform(array: pa.Array, field: pa.Field, path: str, numbers: Numbers) -> p
             ) from error
         raise SchemaError(
             f"The column {path} cannot be converted from {array.type} to {kind}: {error}.",
-            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
+            advice="Round the values to microseconds before the write."
+            if pa.types.is_timestamp(kind)
+            else "Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
         ) from error
 
 

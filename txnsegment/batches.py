@@ -175,7 +175,7 @@ def table_of_rows(given: Sequence[Mapping[str, Any]]) -> pa.Table:
         values = [row.get(name) for row in given]
         try:
             columns[name] = pa.array(values)
-            _refuse_mixed_times(values, columns[name].type)
+            _refuse_changed_times(values, columns[name].type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SchemaError(
                 f"The rows cannot be written: the values of the column {name!r} are not of one type: {error}",
@@ -184,13 +184,15 @@ def table_of_rows(given: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.table(columns)
 
 
-def _refuse_mixed_times(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Raise ValueError for dates together with times, and for times with a zone together with times without one. Arrow would take
-    the hours from a time, or shift it to UTC, and say nothing.
+def _refuse_changed_times(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Raise ValueError for dates together with times, for times with a zone together with times without one, and for times with
+    nanoseconds. Arrow would take the hours or the nanoseconds from a time, or shift it to UTC, and say nothing.
     """
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return
     times = [value for value in values if isinstance(value, date) and value == value]  # NaT of pandas differs from itself
+    if fine := next((value for value in times if getattr(value, "nanosecond", 0)), None):  # of a Timestamp of pandas
+        raise ValueError(f"{fine} has nanoseconds, and topics keep microseconds (Timestamp.floor('us'))")
     found = {value.tzinfo is not None if isinstance(value, datetime) else None for value in times}
     if len(found) > 1:
         raise ValueError("dates and times, or times with and without a zone, are mixed")

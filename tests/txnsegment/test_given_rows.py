@@ -317,3 +317,15 @@ def test_rows_of_a_transaction_do_not_change_a_topic_that_was_made_again_meanwhi
     found = cluster.topics.schema("t")
     assert found is not None
     assert found.columns.simpleString() == "struct<n:bigint>"
+
+
+def test_nanoseconds_are_not_cut_off(cluster: Cluster) -> None:
+    fine = pd.Timestamp("2026-01-01T00:00:00.000000001")
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match="has nanoseconds, and topics keep microseconds"):
+            txn.append("t", [{"a": None}, {"a": fine}])
+        with pytest.raises(SchemaError, match=r"would lose data.*Round the values to microseconds"):
+            txn.append("t", pd.DataFrame({"a": [fine]}))
+        txn.append("t", [{"a": fine.floor("us")}])
+        txn.commit()
+    assert rows(cluster, "t") == [{"a": datetime.datetime(2026, 1, 1)}]
