@@ -116,13 +116,16 @@ class Figures:
                 log.warning("the figures of this process cannot be reported", exc_info=True)
 
     @contextmanager
-    def committing(self) -> Iterator[None]:
+    def committing(self, application: str | None = None) -> Iterator[None]:
         """Count one commit that is under way in the block, and the error that ends it. A commit that another commit of the same
-        thread has called counts as a part of it.
+        thread has called counts as a part of it. `application`: its application id; None: a random one.
         """
         with self.counting() as counts:
             inner = getattr(self._thread, "commits", False)
             counts.open += not inner
+            if application is not None and counts.applications[:1] != [application[:MOST_NAME]]:
+                others = [one for one in counts.applications if one != application[:MOST_NAME]]
+                counts.applications = [application[:MOST_NAME], *others][:MOST_APPLICATIONS]
         if inner:
             yield
             return
@@ -141,8 +144,8 @@ class Figures:
             with self.counting() as counts:
                 counts.open -= 1
 
-    def committed(self, rows: int, size: int, seconds: float, at_s: float, application: str | None) -> None:
-        """Count a commit. `at_s`: the monotonic time. `application`: its application id; None: a random one."""
+    def committed(self, rows: int, size: int, seconds: float, at_s: float) -> None:
+        """Count a commit. `at_s`: the monotonic time."""
         with self.counting() as counts:
             counts.changes += 1
             counts.commits += 1
@@ -151,9 +154,6 @@ class Figures:
             counts.seconds += seconds
             counts.buckets[bucket(seconds)] += 1
             counts.last_commit_s = at_s
-            if application is not None and counts.applications[:1] != [application[:MOST_NAME]]:
-                others = [one for one in counts.applications if one != application[:MOST_NAME]]
-                counts.applications = [application[:MOST_NAME], *others][:MOST_APPLICATIONS]
         self._told()
 
     def retried(self) -> None:

@@ -36,7 +36,7 @@ class DriverReport(JsonRecord):
     Python worker of Spark's driver. `since_ms`: when it first reported. `at_ms`: when it reported these figures. Both are by the
     clock of the store. `every_ms`: how often it reports while its figures change. `ended`: true if it has ended in good order.
 
-    `applications`: the last application ids that it committed for, without random ones. `open`: its transactions that are between
+    `applications`: the application ids of its last commits, without random ones. `open`: its transactions that are between
     opening and decision. `conflicts`: commits that another attempt, reader or acknowledgement prevented. `failures`: commits that
     raised another error. `retries`: steps of commits that were done again, after a lost reply or a split. `rows`, `bytes`: those
     of its commits. `rows_read`: rows that its streams planned and its consumers delivered. `commit_us`: the time of all commits, in

@@ -29,7 +29,8 @@ C = TypeVar("C", bound=Owner)
 @contextmanager
 def committing(cluster: Cluster, work: WriteSet) -> Iterator[Callable[[Committed], None]]:
     """Observe a commit in the block. The block calls the function that it gets with the result of the commit."""
-    with span("commit", application=work.app, version=work.claim.version) as made, cluster.figures.committing():
+    app = None if work.random else work.app
+    with span("commit", application=work.app, version=work.claim.version) as made, cluster.figures.committing(app):
         if is_traced():
             touched = {*work.parts, *(ack.segment for ack in work.acks)}
             made.set(topics=tuple(sorted({str(topic_of(name)) for name in touched})))
@@ -47,7 +48,7 @@ def count(cluster: Cluster, work: WriteSet, rows: int, size: int, started_s: flo
     metrics.COMMIT_SECONDS.observe(now_s - started_s)
     metrics.ROWS_WRITTEN.inc(rows)
     metrics.BYTES_WRITTEN.inc(size)
-    cluster.figures.committed(rows, size, now_s - started_s, now_s, None if work.random else work.app)
+    cluster.figures.committed(rows, size, now_s - started_s, now_s)
     return now_s - started_s
 
 

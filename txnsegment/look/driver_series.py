@@ -43,7 +43,7 @@ def driver_series(drivers: Sequence[DriverSeen], now_ms: int) -> Iterator[Metric
 
     info = GaugeMetricFamily(
         f"{PREFIX}_info",
-        "1 for each driver, with its program and the application id of its last commit.",
+        "1 for each driver, with its program and the application of its last commit.",
         labels=["driver", "program", "application", "state"],
     )
     for one in drivers:

@@ -68,7 +68,8 @@ def test_a_report_is_written_when_figures_have_changed_and_not_otherwise(opened:
     reporter, figures = Reporter(opened, 15.0), opened.figures
     assert not reporter.tick()
     assert stored(opened) == []
-    figures.committed(7, 700, 0.03, clock.monotonic(), "etl")
+    with figures.committing("etl"):
+        figures.committed(7, 700, 0.03, clock.monotonic())
     clock.sleep(15)
     assert reporter.tick()
     assert not reporter.tick(), "nothing has changed since"
@@ -79,7 +80,7 @@ def test_a_report_is_written_when_figures_have_changed_and_not_otherwise(opened:
     assert (one.at_ms, one.last_commit_ms) == (clock.ms, clock.ms - 15_000)
     assert (one.recent.ms, one.recent.rows) == (15_000, 7)
     first = stored(opened)
-    figures.committed(1, 10, 7.0, clock.monotonic(), None)
+    figures.committed(1, 10, 7.0, clock.monotonic())
     clock.sleep(10)
     assert reporter.tick()
     (two,) = reports(opened)
@@ -123,7 +124,8 @@ def test_failed_commits_are_counted_by_their_error_and_inner_commits_once() -> N
 def test_a_report_has_a_bounded_size(opened: Cluster) -> None:
     figures = opened.figures
     for number in range(100):
-        figures.committed(2**50, 2**50, 1e6, 0.0, f"{number}" + "é" * 1000)
+        with figures.committing(f"{number}" + "é" * 1000):
+            figures.committed(2**50, 2**50, 1e6, 0.0)
         figures.lagging(f"{number}" + "é" * 1000, "é" * 1000, 2**50, more=True)
     assert Reporter(opened, 15.0).tick()
     (record,), (one,) = stored(opened), reports(opened)
@@ -177,7 +179,7 @@ def test_a_store_that_is_away_costs_the_program_nothing(
     opened: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reporter = Reporter(opened, 15.0)
-    opened.figures.committed(7, 700, 0.03, 0.0, "etl")
+    opened.figures.committed(7, 700, 0.03, 0.0)
     with monkeypatch.context() as away, caplog.at_level(logging.INFO, "txnsegment.reports"):
         store = Away(opened, away)
         assert [reporter.tick() for _ in range(3)] == [False] * 3
@@ -196,7 +198,7 @@ def test_an_error_of_the_reports_reaches_no_commit() -> None:
         raise RuntimeError("can't start new thread")
 
     figures.changed = fails
-    figures.committed(1, 1, 0.1, 0.0, "a")
+    figures.committed(1, 1, 0.1, 0.0)
     assert figures.changed is None
 
 
@@ -255,7 +257,7 @@ def test_a_wrong_value_of_the_variable_is_logged_and_stops_nothing(caplog: pytes
 
 def test_a_forked_child_reports_for_itself(opened: Cluster) -> None:
     reporter, figures = Reporter(opened, 15.0), opened.figures
-    figures.committed(7, 700, 0.03, 0.0, "etl")
+    figures.committed(7, 700, 0.03, 0.0)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:  # the counts of the child begin at 0

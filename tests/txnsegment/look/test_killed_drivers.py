@@ -50,6 +50,7 @@ def test_a_killed_driver_is_silent(cluster: Cluster) -> None:
         assert driver.stdout.readline() == "open\n"
         seen = wait_for(DriverState.REPORTING)
         assert seen.name.endswith(f":{driver.pid}")
+        assert seen.report.applications == ("refunds",)
         # Nothing changes, and the driver reports again and again, because its transaction is open.
         wait_for(DriverState.REPORTING, after_ms=seen.report.at_ms + 600)
         os.kill(driver.pid, 9)
