@@ -20,6 +20,7 @@ from metadata.client.client import Client, client
 from metadata.client.passes import delete_orphans
 from metadata.client.upkeep import upkeep
 from metadata.cluster.cluster import open_cluster
+from metadata.cluster.reports import keys_without_reports
 from metadata.common.clock import SystemClock
 from metadata.common.errors import AckConflict
 from metadata.maintenance.sweeper import FORGET_EVERY_MS
@@ -299,7 +300,7 @@ class AtRest:
 
     @staticmethod
     def _count(made: Client) -> int:
-        return len(decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING)))
+        return len(decide(made.cluster.store, keys_without_reports))
 
     @staticmethod
     def _applications(keys: Iterable[str]) -> int:
@@ -309,7 +310,7 @@ class AtRest:
         return sum(not key.startswith(("write-", "passing-")) for key in keys)
 
     def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:
-        found = decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING))
+        found = decide(made.cluster.store, keys_without_reports)
         segments = [s for t in topics for s in made.topics.get(t).segments()]
         allowed = bound(
             topics=len(topics) + GONE,  # the successors that were trimmed and not deleted count, too

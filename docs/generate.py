@@ -12,6 +12,8 @@ import typer
 from prometheus_client import Metric
 
 import ledgers.errors as file_errors
+from metadata.cluster.figures import EVERY_S
+from metadata.cluster.figures import VARIABLE as REPORT_VARIABLE
 from metadata.common import errors, metrics
 from metadata.common.errors import StoreError, TxnSegmentError
 from metadata.common.foreign_options import DELTA, ICEBERG, KAFKA, PULSAR
@@ -26,7 +28,8 @@ from spark_txn_sink.pulsar.options import SINK as PULSAR_SINK
 from spark_txn_source.options import SOURCE
 from spark_txn_source.pulsar.option_table import SOURCE as PULSAR_SOURCE
 from txnsegment.cli.app import build
-from txnsegment.look.reading import MOST_LEDGERS, MOST_TOPICS
+from txnsegment.look.drivers import MOST_DRIVERS
+from txnsegment.look.reading import MOST_LEDGERS, MOST_REPORTS, MOST_TOPICS
 from txnsegment.look.seen import LogSeen, Seen, SweepsSeen
 from txnsegment.look.series import BoardCollector
 from txnsegment.look.watcher import Board
@@ -140,12 +143,70 @@ the label `topic` are of the first {MOST_TOPICS} topics by name. A lag counts at
 each segment. Ages are by the clock of the store.
 
 {_series(cluster_series())}
+The series of drivers come from the reports that drivers write into the store (below). The label `driver` is the host and
+pid of a process, as `txnsegment txns list` names the owner of a transaction. At most {MOST_DRIVERS} drivers are shown, those that
+reported last, and {MOST_REPORTS} reports are read. `txnsegment sweep --metrics-port` serves the series of drivers, too.
+
+## Reports of drivers
+
+Each process that commits, streams or consumes writes one record of at most 10 KB into the metadata store: a second after
+its figures first change, and then every {EVERY_S:g} seconds while they change or a transaction is open. So any process that reads
+the store shows all drivers, on all machines: `txnsegment ui` (page Drivers), `txnsegment top`, and the sweeper. A Spark
+application has several such processes: Spark plans reads and commits writes in Python workers of its driver. Batch reads
+and executors' tasks do not report.
+
+A thread of its own writes the report, so no commit and no plan waits for it. Each report costs one read and one write of the
+store. It wakes no reader on ZooKeeper; on SQLite it wakes waiting readers, as any write does. If the store does not answer,
+the report is left out: that is logged once, and counted. An idle driver writes nothing. Ten minutes after the last report a
+driver is not shown any more, and sweeps and other drivers delete its record.
+
+A driver is silent if it has missed three reports, and has a transaction open that was opened at least two intervals ago: it
+may have died. Readers wait for its transaction until the deadline. The alert `TxnsegmentDriverSilent` tells.
+
+The environment variable `{REPORT_VARIABLE}` sets the interval for a process; 0 turns its reports off. For Spark
+set it where the driver starts.
+
 ## Of processes
 
 `txnsegment sweep --metrics-port` serves them. Names that begin with `pulsar_` are those of PIP-473. Drivers count in the folder of
 `PROMETHEUS_MULTIPROC_DIR`, and so do the processes of producers, consumers and sweepers.
 
-{_series(process_series())}"""
+{_series(process_series())}
+## Traces
+
+Drivers make OpenTelemetry spans if their process traces, that is if it has imported `opentelemetry.trace`, or the variable
+`OTEL_PYTHON_TRACER_PROVIDER` is set. `pip install 'txnsegment[otel]'` installs the API; the program brings the SDK and its
+exporter. Without the API, and in a process that does not trace, a span costs a look-up, and nothing is imported.
+
+| span | parent | what it covers |
+| --- | --- | --- |
+| `txnsegment.append` | the program's | `Transaction.append`, also by a producer: `topic`, `rows`, `bytes` |
+| `txnsegment.upload` | `append`, `resolve` | the parts are written to the storage, while the program gives their rows |
+| `txnsegment.commit` | the program's, `micro_batch`, `write` | a commit: {_listed(COMMIT_ATTRIBUTES)} |
+| `txnsegment.open`, `.register`, `.record`, `.decide` | `commit` | the steps of a commit; `decide` is the CAS that commits |
+| `txnsegment.resolve` | `commit` or a step | what follows a lost reply, a lost race or a split; `step` names the step |
+| `txnsegment.abort` | the program's | `Transaction.abort` |
+| `txnsegment.micro_batch` | none | the commit of a micro-batch in the driver: `topic`, `version`, `tasks`, `rows`, `bytes` |
+| `txnsegment.write` | none | the same of a batch write |
+| `txnsegment.plan` | none | the plan of a read: `tasks`, and of a stream `rows` |
+
+All attributes have the prefix `txnsegment.`. A span that an error ends has the status ERROR, and the error as its event. A
+commit of a `persistent://` topic has no span `record`. Reads and writes of Pulsar clusters make no spans.
+
+Spark plans reads and commits writes in Python workers of its driver, so their spans have no parent in the program, and the
+worker itself must set up the SDK. A module `sitecustomize.py` on the workers' `PYTHONPATH` does that, because Python imports it
+when it starts. Executors' tasks make no spans: they do not know the span of their driver.
+"""
+
+
+COMMIT_ATTRIBUTES = (
+    *("topics", "application", "version", "transaction", "rows", "bytes", "log_number"),
+    *("retries", "skipped"),
+)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def cluster_series() -> list[Metric]:

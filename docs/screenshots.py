@@ -28,6 +28,7 @@ SHOTS = (
     ("ui-overview.png", "/", "light"),
     ("ui-topic.png", "/topic?name=topic%3A%2F%2Fshop%2Fsales%2Forders", "light"),
     ("ui-transactions.png", "/transactions", "dark"),
+    ("ui-drivers.png", "/drivers", "light"),
 )
 
 

@@ -12,6 +12,7 @@ from ledgers.model import Part
 from metadata.client.client import Client
 from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, TxnConflict
+from metadata.common.tracing import span
 from metadata.records.names import TopicName, topic_of
 from metadata.rules.transitions import Claim
 from metadata.write.write_set import Committed, WriteSet
@@ -28,6 +29,14 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     Raises the errors of `Coordinator.commit`. Raises TxnConflict if a task did not report, or if the tasks routed by different
     columns.
     """
+    kind = "micro_batch" if identity.streaming else "write"
+    with span(kind, topic=str(plan.topic), version=identity.version, tasks=len(messages)) as made:
+        done = _commit(client, plan, identity, timeout_ms, messages)
+        made.set(rows=done.rows, bytes=done.bytes, skipped=done.skipped)
+        return done
+
+
+def _commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> Committed:
     staged = reported(messages)
     key = agreed_key(plan, staged)
     schema_id = plan.schema_id

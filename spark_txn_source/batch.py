@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
+from metadata.common.tracing import note, traced
 from metadata.common.workers import tells_errors
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
@@ -37,12 +38,15 @@ class BatchReader(DataSourceReader):
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
 
+    @traced("plan")
     def partitions(self) -> Sequence[InputPartition]:
         client = self._client()
         ranges = read_batch(client, self._options)
         topics = [topic for one in ranges for topic in one.reading.topics]
         check_schema(client, topics, self._columns, streaming=False, ignore_new=True)
-        return tasks(ranges, self._options, self._columns)
+        found = tasks(ranges, self._options, self._columns)
+        note(tasks=len(found))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return TaskReader().read(partition)

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client, shared_client
 from metadata.client.logs import Logs
 from metadata.common import metrics
+from metadata.common.tracing import traced
 from metadata.common.workers import tells_errors
 from metadata.read.log_reader import now
 from metadata.read.reading import Reading
@@ -30,6 +31,7 @@ from spark_txn_source.acked import acked_when_planned
 from spark_txn_source.columns import columns_wanted
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.following import MOST_SECONDS, FollowingLogs
+from spark_txn_source.lag import named, note_lag, note_planned
 from spark_txn_source.limits import waits
 from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
@@ -156,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _measure(readings)
         self._reached = offset
         ranges = self._unread_ranges(offset, readings)
+        note_lag(self._client().cluster.figures, self._options, ranges)
         if not ranges:
             return offset.to_json()  # Spark would run an empty batch if the result did not equal the start
         if self._following is not None:
@@ -239,6 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = self._cursors.lag(readings, reached)
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
+    @traced("plan")
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks for the range from `start` to `end`, when it is first planned or in a replay. Every plan of a range has
         the same rows. Raises OffsetOutOfRange or DataLoss if rows are missing.
@@ -277,7 +281,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_schema(client, topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
             check_replay(client, topics, self._columns)
-        return tasks([dataclasses.replace(one, done=left_out) for one in ranges], self._options, self._columns)
+        found = tasks([dataclasses.replace(one, done=left_out) for one in ranges], self._options, self._columns)
+        note_planned(client.cluster.figures, found)
+        return found
 
     def _just_read(self, planned: Selection, ends: Mapping[str, int]) -> tuple[Reading, ...] | None:
         """Return the readings of the `latestOffset` right before this plan, if they reach the given ends. So the plan of a new
@@ -313,6 +319,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop tailing. The client stays open, because all queries of the process share it."""
         if self._following is not None:
             self._following.close()
+        self._client().cluster.figures.unread(*named(self._options))
 
     def _checked_offset(self, found: dict[str, Any]) -> StreamOffset:
         """Return an offset of Spark as an object. Raises an error if the offset belongs to another cluster or to other topics."""

@@ -40,6 +40,9 @@ sys.dont_write_bytecode = False
 # numpy's linear algebra starts a thread for each core in each process that imports it. No process of the tests uses these threads.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+# Tests compare all records of a store. The tests of reports (`TXNSEGMENT_REPORT_SECONDS`) ask for them.
+os.environ["TXNSEGMENT_REPORT_SECONDS"] = "0"
+
 # Thousands of tests and modules stay in memory. The garbage collector would go through all of them again and again.
 gc.set_threshold(100_000, 20, 20)
 

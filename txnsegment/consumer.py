@@ -81,6 +81,7 @@ class Consumer:
     ) -> None:
         self._client, self._subscription, self._columns = client, checked(subscription), columns
         names = list(dict.fromkeys(full_name(client, name) for name in topics))
+        self._named = ", ".join(names)
         self._values = values_of(names, columns, value_format, schema_version)
         self._woken = threading.Event()
         self._feeds = Feeds(client, names, self._subscription, self._woken)
@@ -263,6 +264,7 @@ class Consumer:
             first = self._behind(found.segment, first)
         end = Row(found.ledger, found.entry + 1, 0) if stop == found.of else Row(found.ledger, found.entry, stop)
         topic = str(topic_of(found.segment))
+        self._client.cluster.figures.read(found.batch.num_rows)
         return Batch(
             topic,
             found.segment,
@@ -391,10 +393,13 @@ class Consumer:
                 whole = backlog.total({name: lag for name, lag in lags.items() if topic_of(name) == topic.name})
                 backlog.measure(str(topic.name), self._subscription, whole)
             found |= lags
-        return backlog.total(found)
+        whole = backlog.total(found)
+        self._client.cluster.figures.lagging(self._named, self._subscription, whole.rows, more=False)
+        return whole
 
     def close(self) -> None:
         self._feeds.close()
+        self._client.cluster.figures.unread(self._named, self._subscription)
 
     def __enter__(self) -> Self:
         return self

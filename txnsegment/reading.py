@@ -63,7 +63,7 @@ def options_of(
 def _place(argument: str, options: tuple[str, str], place: Place) -> dict[str, str]:
     """Return the option that names a place. `options`: the option for offsets, and the option for times."""
     match place:
-        case str() if place.strip().lower() in ("earliest", "latest") or place.lstrip().startswith("{"):
+        case str():
             return {options[0]: place}
         case bool():
             pass

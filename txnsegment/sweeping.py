@@ -20,6 +20,9 @@ from metadata.common.failures import contained
 from metadata.maintenance.sweeper import SweepReport
 from metadata.read import backlog
 from metadata.read.backlog import Lag
+from txnsegment.look.driver_series import DriverCollector
+from txnsegment.look.drivers import DriverSeen
+from txnsegment.look.reading import look_at_drivers
 
 if TYPE_CHECKING:
     from txnsegment.cluster import Cluster
@@ -45,6 +48,7 @@ def sweep_until(
     told: Callable[[SweepReport], None],
     orphans_every: float = ORPHANS_EVERY,
     lags: bool = False,
+    drivers: DriversSeen | None = None,
 ) -> None:
     """Sweep at once and then every `every` seconds until `stop` is set.
 
@@ -52,7 +56,7 @@ def sweep_until(
     fails, the next orphan sweep follows after at most ten minutes. The leader among the running sweepers splits and merges segments
     by policy. `told`: a function that is called with the report of each pass that succeeded. A failed pass is logged and counted,
     and the next pass repeats its work. No error ends the daemon. `lags`: measure the lag of each subscription after each pass, so
-    that its metrics are current without a consumer.
+    that its metrics are current without a consumer. `drivers`: gets the drivers of the cluster after each pass.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -64,6 +68,9 @@ def sweep_until(
                 drop_gauges_of_the_dead(Path(folder))
         files = clock.monotonic() >= next_orphans
         report, failed = sweep_pass(cluster.client, files=files)
+        if drivers is not None:
+            with contained("drivers", "the reports of the drivers", level=logging.WARNING):
+                drivers.look(cluster)
         if files:
             next_orphans = clock.monotonic() + (min(orphans_every, AGAIN_AFTER) if failed else orphans_every)
         if failed:
@@ -105,9 +112,23 @@ def drop_gauges_of_the_dead(folder: Path) -> None:
             continue  # the process is alive and belongs to another user
 
 
+class DriversSeen:
+    """The drivers of a cluster as the last look found them, as series for Prometheus."""
+
+    def __init__(self) -> None:
+        self._found: tuple[tuple[DriverSeen, ...], int] = ((), 0)
+        self.collector = DriverCollector(lambda: self._found)
+
+    def look(self, cluster: Cluster) -> None:
+        """Look at the drivers. Without an answer there are none, because their figures would be old. Raises StoreError."""
+        self._found = ((), 0)
+        self._found = look_at_drivers(cluster.client)
+
+
 @contextmanager
-def metrics_served(host: str, port: int) -> Iterator[int]:
-    """Serve the metrics at http://host:port/metrics, and yield the port (`port` 0 takes a free one).
+def metrics_served(host: str, port: int, drivers: DriversSeen | None = None) -> Iterator[int]:
+    """Serve the metrics at http://host:port/metrics, and yield the port (`port` 0 takes a free one). `drivers`: their series are
+    served, too.
 
     If PROMETHEUS_MULTIPROC_DIR is set, the metrics are those of all processes of this machine that share the folder. Raises
     ConfigurationError if the port cannot be used.
@@ -118,8 +139,11 @@ def metrics_served(host: str, port: int) -> Iterator[int]:
     if folder is not None:
         registry = CollectorRegistry()
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    served = CollectorRegistry()
+    for one in (registry, *(() if drivers is None else (drivers.collector,))):
+        served.register(one)
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, thread = start_http_server(port, host, served)
     except OSError as error:
         raise ConfigurationError(
             f"The metrics cannot be served on {host}:{port}: {error.strerror}.", advice="Choose another --metrics-port or host."

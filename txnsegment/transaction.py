@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -23,6 +23,7 @@ from metadata.client.client import Client
 from metadata.client.providers import CoordinatorProvider, Providers
 from metadata.common.errors import OptionError, OutcomeUnknown, TransactionUnfinished, TxnConflict, TxnSegmentError
 from metadata.common.html import table
+from metadata.common.tracing import note, traced
 from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName
 from metadata.rules.acks import Ack, merged
@@ -45,6 +46,10 @@ class UncommittedTransaction(UserWarning):
 
 class TransactionAborted(TxnConflict):
     """The transaction was aborted. None of its rows is visible, also if the outcome of an earlier commit was unknown."""
+
+
+Routed = Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]
+"""A function that assigns the rows of a batch to segments."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ class Transaction:
         """Whether this process knows that the transaction has committed. False also while the outcome is unknown."""
         return self._committed is not None and not self._committed.skipped
 
+    @traced("append")
     def append(
         self,
         topic: str,
@@ -171,24 +177,41 @@ class Transaction:
         routed = self._router(now, routed_by, schema)
         if self._staged_ms is None:
             self._staged_ms = time_ms(self._client.cluster.store)
+
+        def fitting() -> Iterator[pa.RecordBatch]:
+            for batch in chain((first,), given.batches):
+                fits = conform(with_known_types(batch), schema)
+                if registered is not None:
+                    registered.refuse_nulls(fits, str(name))
+                yield fits
+
+        parts = self._upload(fitting(), routed, schema, routed_by)
+        self._check_takes_more("append to")  # the iterable of batches may have ended the transaction
+        self._staged.append(Appended(name, types, routed_by, parts, merge_schema))
+        note(topic=str(name), rows=sum(part.rows for _, part in parts), bytes=sum(part.bytes for _, part in parts))
+
+    @traced("upload")
+    def _upload(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        routed: Routed,
+        schema: pa.Schema,
+        routed_by: str | None,
+    ) -> tuple[tuple[str, Part], ...]:
+        """Write the rows into one part for each segment that gets rows, and return the parts by segment."""
         writers: dict[str, PartWriter] = {}
         try:
-            for batch in chain((first,), given.batches):
-                fitting = conform(with_known_types(batch), schema)
-                if registered is not None:
-                    registered.refuse_nulls(fitting, str(name))
-                for segment, rows in routed(fitting):
+            for batch in batches:
+                for segment, rows in routed(batch):
                     if segment not in writers:
                         writers[segment] = self._writer(segment, schema, routed_by)
                     writers[segment].write(rows)
-            closed = list(zip(sorted(writers), close_all([writers[segment] for segment in sorted(writers)]), strict=True))
+            closed = zip(sorted(writers), close_all([writers[segment] for segment in sorted(writers)]), strict=True)
+            return tuple((segment, part) for segment, part in closed if part is not None)
         except BaseException:
             for writer in writers.values():
                 writer.discard()
             raise
-        self._check_takes_more("append to")  # the iterable of batches may have ended the transaction
-        parts = tuple((segment, part) for segment, part in closed if part is not None)
-        self._staged.append(Appended(name, types, routed_by, parts, merge_schema))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
         """Acknowledge rows with the commit, all or none. (`Consumer.ack` and `SparkTransaction.read` call this.)
@@ -228,9 +251,7 @@ class Transaction:
         """Raise OptionError unless these names and the names in `_touched` all have the same transaction model."""
         Providers(self._client).of([*self._touched, *names])
 
-    def _router(
-        self, topic: Topic, key: str | None, schema: pa.Schema
-    ) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
+    def _router(self, topic: Topic, key: str | None, schema: pa.Schema) -> Routed:
         """Return a function that assigns the rows of a batch to segments. A marker-based topic counts as one segment."""
         if isinstance(topic.name, PersistentName):
             return lambda rows: [(str(topic.name), rows)]
@@ -339,6 +360,7 @@ class Transaction:
                 )
         return found
 
+    @traced("abort")
     def abort(self) -> None:
         """Give the transaction up. If `commit` raised an error, this call aborts a header that is still OPEN. If the commit took
         effect in spite of its error, the rows stay, and this call raises nothing.

@@ -322,6 +322,7 @@ LEFT_OUT = (
     "/cluster",
     "/founding",
     "/sweep/",
+    "/drivers/",
     "/txn/id/",
     "/txn/op/",
     "/txn/segment-events/",

@@ -12,6 +12,7 @@ from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.txn_records import TxnEntry, TxnLogRecord
 from metadata.records import paths
 from metadata.records.cluster_records import ClusterRecord, Founding, Leader, Restoring, Turn
+from metadata.records.driver_records import DriverReport
 from metadata.records.json_records import JsonRecord
 from metadata.records.paths import Key
 from metadata.records.persistent_records import LogEntry, NamespaceModel, PersistentLayout
@@ -68,6 +69,7 @@ KINDS: Final = (
     _kind(f"/txn/op/([^/]+){_N}", Op, 1),
     _kind("/txn/tc-seq/[^/]+", TcSequence),
     _kind("/txn/tc/leader/[^/]+", Leader),
+    _kind("/drivers/[^/]+", DriverReport),
     _kind(f"/txn/(?:segment|subscription)-events/([^/]+){_N}", Event, 1),
     _kind("/txn/segment-state/watermark/([^/]+)", Watermark, 1),
     _kind("/txn/segment-state/aborted/([^/:]+):[^/]+", AbortedTxn, 1),

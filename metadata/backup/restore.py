@@ -27,6 +27,7 @@ from metadata.cluster import clock_looks
 from metadata.cluster.cluster import Cluster, resolve
 from metadata.cluster.ledger_root import MARK, Mark, heirs, marked, recorded, wait_for_deletes
 from metadata.cluster.places import place_of
+from metadata.cluster.reports import keys_without_reports
 from metadata.common.clock import Clock, SystemClock
 from metadata.common.errors import (
     BackupDamaged,
@@ -83,8 +84,7 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
         # There is no store, or it cannot be opened. A refused restore must not create a store, so the checks run on an empty store
         # in memory. If a store exists but cannot be opened, the second `open_store` raises that error again.
         with MemoryStore(clock=clock) as empty:
-            rehearsed = Restoration(backup, empty, service.text, storage, clock)
-            rehearsed.check()
+            Restoration(backup, empty, service.text, storage, clock).check()
         with open_store(service.text, clock=clock, create=True) as store:
             return Restoration(backup, store, service.text, storage, clock, checks_files=False).run()
     with store:
@@ -202,12 +202,12 @@ class Restoration:
             if last is None or last.backup != self.backup.sha256 or cluster.ledgers != recorded(self.storage, resolve(self.url)):
                 return None
             made = {paths.CLUSTER.path, paths.FOUNDING.path, paths.SWEEP_TIME.path, *(kept.key.path for kept in records)}
-            return last if made.issuperset(view.keys(paths.EVERYTHING)) and marked(self.storage) == cluster.id else None
+            return last if made.issuperset(keys_without_reports(view)) and marked(self.storage) == cluster.id else None
 
         return decide(self.store, body)
 
     def _check_empty(self) -> None:
-        found = decide(self.store, lambda view: view.keys(paths.EVERYTHING))
+        found = decide(self.store, keys_without_reports)
         if found and not self._begun():
             raise RestoreRefused(
                 f"The store {self.url} is not empty: it has {found[0]} and {len(found) - 1} more records.",

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from metadata.cluster.cluster import Cluster, open_cluster, resolve
+from metadata.cluster.figures import interval_s
 from metadata.common.errors import SweepIncomplete
 from metadata.instream.model import transaction_buffer
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -17,6 +18,7 @@ from metadata.topics.topics import Topics
 from metadata.write.background import Background, Job
 
 if TYPE_CHECKING:
+    from metadata.client.reporter import Reporter
     from metadata.instream.client import InStream
     from metadata.maintenance.autoscaling import Autoscaler
     from metadata.maintenance.sweeper import Sweeper, SweepReport
@@ -38,6 +40,8 @@ class Client:
     """Gets the work that follows a commit."""
     finish: Callable[[], None]
     """Waits until the background work of the commits is done."""
+    reports: Reporter | None = None
+    """Writes the figures of this process into the store. None: nothing is counted yet, or this client writes no reports."""
 
     @cached_property
     def sweeper(self) -> Sweeper:
@@ -95,18 +99,38 @@ class Client:
         more.complain()
         return report
 
+    def report(self) -> None:
+        """Let the figures of this process be reported from now on. Idempotent. The module of the reports is imported at the first
+        change of the figures, because a process that plans a batch read needs none.
+        """
+        figures, every_s = self.cluster.figures, interval_s()
+        if not every_s:
+            figures.changed = None
+            return
+        from metadata.client.reporter import Reporter
+
+        with _lock:
+            if self.reports is None:
+                self.reports = Reporter(self.cluster, every_s)
+        figures.changed = self.reports.begin
+        figures.changed()
+
     def close(self) -> None:
         self.finish()
+        if self.reports is not None:
+            self.reports.close()
         self.cluster.close()
 
 
 def client(cluster: Cluster, background: Callable[[Job], None] | None = None) -> Client:
     """Return a new client. `background` receives the work that follows a commit and for which no caller waits. If it is None, the
-    client starts a thread for this work, and the thread also does a share of the sweeping.
+    client starts a thread for this work, and the thread also does a share of the sweeping. Such a client also reports its figures.
     """
     buffer = transaction_buffer(cluster)
     own = Background(lambda: made.sweeper.share())
     made = Client(cluster, buffer, Topics(cluster), background or own, own.close)
+    if background is None and not cluster.store.read_only:
+        cluster.figures.changed = made.report
     return made
 
 

@@ -8,6 +8,7 @@ import logging
 from metadata.client.client import Client
 from metadata.client.upkeep import upkeep
 from metadata.cluster.cluster import Cluster
+from metadata.cluster.reports import delete_old
 from metadata.common.errors import Unavailable
 from metadata.common.failures import contained
 from metadata.instream.model import InStreamModel
@@ -32,6 +33,8 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
     with contained("scale", "splits and merges", failed):
         scaled = client.autoscaler.scale()
     failed |= {f"splits and merges of {topic}": error for topic, error in scaled.failed.items()}
+    with contained("reports", "old reports of drivers", failed):
+        delete_old(client.cluster.store)
     if files:
         with contained("upkeep", "the upkeep", failed):
             failed |= {f"the upkeep of {topic}": error for topic, error in upkeep(client).failed.items()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ledgers.storage import LedgerStorage
 from metadata.cluster import clock_looks, ledger_root
+from metadata.cluster.figures import Figures
 from metadata.cluster.ledger_root import MARK, UNFINISHED, Mark, marked
 from metadata.cluster.places import Place, place_of
 from metadata.common.clock import Clock, SystemClock
@@ -39,7 +40,7 @@ class Cluster:
     `unique` returns unique names. `owner` names this process in headers, for people. `lock` makes the locks that are held over
     several store calls; the simulator passes its own. `id`: the cluster id that the mark of the ledger root must have; None: no
     mark is needed (tests). `restored`: ranges of log numbers that restores lost. `place`: the place of the store when the cluster
-    was opened. `format_version`: that of the cluster's record.
+    was opened. `format_version`: that of the cluster's record. `figures`: what this process counts about its work.
     """
 
     url: str
@@ -54,6 +55,7 @@ class Cluster:
     restored: tuple[Lost, ...] = ()
     place: Place | None = None
     format_version: int = FORMAT_VERSION
+    figures: Figures = field(default_factory=Figures)
 
     @property
     def has_statistics(self) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from metadata.common import metrics
 from metadata.common.errors import (
     AckConflict,
     OptionError,
@@ -32,6 +31,7 @@ from metadata.rules import transitions
 from metadata.rules.acks import merged
 from metadata.rules.transitions import Claim, Gone, Opening
 from metadata.write.background import inline
+from metadata.write.observed import committing, count
 from metadata.write.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class InStreamCoordinator(TransactionSteps):
         application, has committed, but a topic took no marker. Raises OptionError for a topic that is not persistent://. Raises
         StoreError, StorageError.
         """
+        with committing(self.cluster, work) as seen:
+            seen(done := self._commit_or_redirect(work))
+            return done
+
+    def _commit_or_redirect(self, work: WriteSet) -> InStreamCommitted:
         try:
             return self._commit(work)
         except (TopicSealed, AckConflict):  # the marker-based transaction has committed nothing
@@ -146,10 +151,10 @@ class InStreamCoordinator(TransactionSteps):
             self._forgotten(work, app, least, error)
             decided = None  # the transaction has committed, and another process has finished it
         rows, size = weight(work)
-        metrics.ROWS_WRITTEN.inc(rows)
-        metrics.BYTES_WRITTEN.inc(size)
-        self.ending.finish(least, decided)
-        metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
+        try:
+            self.ending.finish(least, decided)
+        finally:  # it has committed, also if a topic takes no marker
+            count(self.cluster, work, rows, size, started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
         self.background(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})

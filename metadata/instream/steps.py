@@ -22,6 +22,7 @@ from metadata.common.errors import (
     TxnSegmentError,
     UnknownOutcome,
 )
+from metadata.common.tracing import traced
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
 from metadata.instream.managed_log import append_to_all
@@ -61,6 +62,7 @@ class TransactionSteps:
         self.acks.blocked = self.ending.resolve
         self.buffer.resolve = self.ending.resolve_topic
 
+    @traced("open")
     def begin(
         self,
         *,
@@ -116,6 +118,7 @@ class TransactionSteps:
         if done.effect is Effect.VOID:
             raise self._refused(txn, done.txn, "take more participants")
 
+    @traced("register")
     def append(self, txn: str | None, parts: Mapping[PersistentName, Sequence[Part]]) -> dict[str, int]:
         """Append one entry of data to each topic. Return the number of each entry, by the topic's full name.
 
@@ -239,6 +242,7 @@ class TransactionSteps:
         reading = self.buffer.read(name, uncommitted=True)
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
+    @traced("decide")
     def _decide(self, least: int, state: TxnState) -> Txn | None:
         """Log the decision. Return the transaction as it is after the decision; None if a compaction has dropped the transaction
         since.

@@ -101,6 +101,7 @@ WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/water
 CURSORS = KeyRange("/cursors/", "/cursors/~", "")
 SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")
 SCHEMAS = KeyRange("/schemas/", "/schemas/~", "")
+DRIVERS = KeyRange("/drivers/", "/drivers/~", "")
 
 
 @lru_cache(maxsize=4096)
@@ -149,6 +150,11 @@ def tc_sequence(coordinator: int = 0) -> Key:
 def leader(number: int = 0) -> Key:
     """Return the key of the ephemeral record of a leader. Each kind of work that only one leader should do has its own `number`."""
     return Key(f"/txn/tc/leader/{number}", "")
+
+
+def driver(owner: str, token: str) -> Key:
+    """Return the key of a driver's report. `token`: a text unique to the client that reports."""
+    return Key(f"/drivers/{encode(owner)}:{token}", "")
 
 
 @lru_cache(maxsize=4096)

@@ -172,7 +172,8 @@ def committed_empty(app: Application, claim: Claim) -> Application:
     Later attempts at this version then commit nothing (failure A34, protocol.md section 9).
 
     `current` is removed. Otherwise the owner of an earlier attempt, whose aborted header has expired, would take this commit for a
-    commit of its own attempt (`Coordinator._gone`). `restored` is removed, because the record has the last committed version again.
+    commit of its own attempt (`metadata.write.outcome`). `restored` is removed, because the record has the last committed version
+    again.
     """
     update = {"last_committed": claim.version, "by": claim.by, "current": None, "restored": None}
     return app.model_copy(update=update)

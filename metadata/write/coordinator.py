@@ -37,6 +37,7 @@ from metadata.common.errors import (
     TxnSegmentError,
     UnknownOutcome,
 )
+from metadata.common.tracing import traced
 from metadata.cursors.pending_ack import PendingAcks
 from metadata.log import ending
 from metadata.log.live_log import Entry, LiveLog, in_record
@@ -53,11 +54,13 @@ from metadata.records.records import (
 )
 from metadata.rules import acks, transitions
 from metadata.rules.transitions import Claim
-from metadata.store.contract import ABSENT, Put, View, decide, in_groups, time_ms, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
 from metadata.topics.routing import targets
 from metadata.topics.topics import Topics
 from metadata.write import post_commit
+from metadata.write.observed import committing, count, resolves
 from metadata.write.opening import Opened, Opener
+from metadata.write.outcome import gone
 from metadata.write.rerouting import Rewriting, Written, rerouted
 from metadata.write.txn_ids import TxnIds
 from metadata.write.write_set import (
@@ -121,12 +124,14 @@ class Coordinator:
         self._check(work)
         if work.acks:
             work = dataclasses.replace(work, acks=acks.merged(work.acks))
-        while True:
-            try:
-                return self._commit(work)
-            except Sealed as sealed:  # a topic was split or merged during the commit
-                log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
-                work = self._routed_on(work)
+        with committing(self.cluster, work) as seen:
+            while True:
+                try:
+                    seen(done := self._commit(work))
+                    return done
+                except Sealed as sealed:  # a topic was split or merged during the commit
+                    log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
+                    work = self._routed_on(work)
 
     def _commit(self, work: WriteSet) -> Committed:
         started = self.cluster.clock.monotonic()
@@ -151,9 +156,7 @@ class Coordinator:
             raise
         number = None if entry is None else entry.number
         self._decide(opened, work, number)
-        metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
-        metrics.ROWS_WRITTEN.inc(rows)
-        metrics.BYTES_WRITTEN.inc(size)
+        seconds = count(self.cluster, work, rows, size, started)
         log.info(
             "commit txn=%s app=%s version=%s log=%s segments=%s acks=%s rows=%s bytes=%s ms=%.1f",
             opened.txn_id,
@@ -164,13 +167,14 @@ class Coordinator:
             len(work.acks),
             rows,
             size,
-            (self.cluster.clock.monotonic() - started) * 1000,
+            seconds * 1000,
         )
         self.background(lambda: post_commit.finish(self.cluster.store, self.log, self.acks, opened.txn_id, entry, work))
         if self.ids.low:
             self.background(self.ids.refill)
         return Committed(opened.txn_id, number, rows, size)
 
+    @resolves("route")
     def _routed_on(self, work: WriteSet) -> WriteSet:
         """Return the write set with its parts routed to the segments that are active now.
 
@@ -210,6 +214,7 @@ class Coordinator:
 
     # --- register, check, record ---------------------------------------------------------------------------------
 
+    @traced("register")
     def _register(self, opened: Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
         # The publish time is taken after the header is OPEN, and is never earlier than the creation time in the header. Reads by
@@ -235,6 +240,7 @@ class Coordinator:
         self.log.update(entry)
         return entry
 
+    @resolves("register")
     def _find_registration(self, txn_id: str) -> Entry | None:
         listing = decide(self.cluster.store, self.log.list)
         return next((e for e in listing.entries if e.registration.txn == txn_id), None)
@@ -265,6 +271,7 @@ class Coordinator:
 
         return decide(self.cluster.store, body)
 
+    @traced("record")
     def _record(self, opened: Opened, entry: Entry | None, work: WriteSet) -> None:
         """Write the op records: one for each segment, with the position of the segment's first entry, then one for each ack. Only
         this process writes op records of the transaction. So it chooses their numbers itself, and need not read the store first.
@@ -285,6 +292,7 @@ class Coordinator:
                 self._record_rest(group)
         metrics.OP_WRITES.inc(len(puts))
 
+    @resolves("record")
     def _record_rest(self, puts: Sequence[Put]) -> None:
         """Write the missing op records of a group whose reply was lost. No other process writes op records of this transaction."""
 
@@ -303,6 +311,7 @@ class Coordinator:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
+    @traced("decide")
     def _decide(self, opened: Opened, work: WriteSet, number: int | None) -> None:
         """CAS the header from OPEN to COMMITTED. Only this CAS commits the transaction. If its reply is lost, a read of the header
         tells the outcome. Raises OutcomeUnknown if this read fails, too. Raises Fenced if another process has aborted the
@@ -316,9 +325,9 @@ class Coordinator:
                 if ended is not None:
                     break
                 sent = True
-                found = decide(self.cluster.store, lambda view: view.get(key))
+                found = self._outcome(key)
                 if found is None:
-                    ended = self._gone(opened, work)
+                    ended = gone(self.cluster, opened, work)
                     break
                 record = found
         except TxnConflict as error:
@@ -339,24 +348,9 @@ class Coordinator:
             ) from error
         self.opener.remember(opened.txn_id, ended)
 
-    def _gone(self, opened: Opened, work: WriteSet) -> Header:
-        """Return the COMMITTED header of a transaction whose header has expired before its owner could read the outcome. Only the
-        application record can still show the outcome.
-
-        Raises TxnConflict if the transaction was aborted, OutcomeUnknown if the application record does not show the outcome.
-        """
-        record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
-        app = None if record is None else Application.of(record)
-        if app is not None and app.current is not None and app.current.txn_id == opened.txn_id:
-            if app.last_committed >= work.claim.version:
-                return opened.header.model_copy(update={"state": State.COMMITTED})
-            raise TxnConflict(
-                f"Transaction {opened.txn_id} was aborted, and its header has expired.", advice="Run the write again."
-            )
-        raise OutcomeUnknown(
-            f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
-            advice=f"Nothing was deleted. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
-        )
+    @resolves("decide")
+    def _outcome(self, header: paths.Key) -> Record | None:
+        return decide(self.cluster.store, lambda view: view.get(header))
 
     # --- abort ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, OutcomeUnknown, UnknownOutcome
+from metadata.common.tracing import traced
 from metadata.log import ending
 from metadata.records import paths
 from metadata.records.names import segment_name
@@ -16,6 +17,7 @@ from metadata.records.records import Application, Header, Nanos, State
 from metadata.rules import transitions
 from metadata.rules.transitions import Gone, Opening
 from metadata.store.contract import ABSENT, Put, Record, View, decide, time_ms, until
+from metadata.write.observed import resolves
 from metadata.write.txn_ids import TxnIds
 from metadata.write.write_set import Committed, WriteSet, refuse_old, refuse_stale
 
@@ -41,6 +43,7 @@ class Opener:
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @traced("open")
     def open(self, work: WriteSet) -> Opened | Committed:
         """Fence the earlier attempt of the application, and create an OPEN header, which the application record then names as
         `current`. Return Committed if the version is committed already. An empty write set is committed by this call, without a
@@ -125,6 +128,7 @@ class Opener:
             return self._resolve_begin(txn_id, header, key)
         return Opened(txn_id, made, header)
 
+    @resolves("open")
     def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> Opened | None:
         """Read the header and the application record after a lost race or a lost reply. Return the transaction if it was opened.
         Otherwise abort an OPEN header of this attempt, if any, and return None, so that the caller starts over.

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ledgers.model import Part
 from ledgers.parts import PartWriter, close_all, read_part
 from ledgers.storage import LedgerStorage
+from metadata.common.tracing import traced
 from metadata.records.folders import folder_of
 from metadata.records.names import SegmentName, segment_name
 from metadata.topics.routing import Router, Target
@@ -32,6 +33,7 @@ class Rewriting:
     unique: Callable[[], str]
     statistics: bool = True
 
+    @traced("upload")
     def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
         """Write the rows of a part into new parts, routed by their key. The rows of each segment keep their order. Raises
         CorruptPart, StorageError, OptionError.

@@ -15,7 +15,7 @@ from txnsegment.look.seen import Seen, SubscriptionSeen, age_s
 from txnsegment.look.watcher import Board
 
 FEW = 10
-"""How many transactions and subscriptions a frame has at most."""
+"""How many transactions, drivers and subscriptions a frame has at most."""
 
 
 def frame(board: Board, now_s: float, height: int | None = None) -> RenderableType:
@@ -30,7 +30,7 @@ def frame(board: Board, now_s: float, height: int | None = None) -> RenderableTy
         return Group(*parts, *(() if parts else (Text("The first look at the cluster is under way."),)))
     seen = board.seen
     open_rows, subscriptions = seen.open[:FEW], _behind(board)[:FEW]
-    used = 12 + len(open_rows) + len(subscriptions) + len(board.findings)
+    used = 12 + len(open_rows) + len(subscriptions) + len(board.findings) + (2 + len(seen.drivers[:FEW]) if seen.drivers else 0)
     most = None if height is None else max(3, height - used)
     parts += [
         _head(board, seen),
@@ -39,6 +39,7 @@ def frame(board: Board, now_s: float, height: int | None = None) -> RenderableTy
         Text(),
         _transactions(seen),
         Text(),
+        *((_drivers(seen), Text()) if seen.drivers else ()),
         _subscriptions(subscriptions),
     ]
     problems = [f for f in board.findings if f.health is not Health.OK]
@@ -104,6 +105,26 @@ def _transactions(seen: Seen) -> RenderableType:
         return Text("No transaction is open.")
     table = _table(("OPEN", "STATE", "AGE", "DEADLINE", "APPLICATION", "TOPIC", "OWNER"), rows)
     return Group(table, Text(f"and {len(seen.open) - FEW} more", "dim")) if len(seen.open) > FEW else table
+
+
+def _drivers(seen: Seen) -> RenderableType:
+    rows = [
+        (
+            one.name,
+            one.report.program,
+            next(iter(one.report.applications), ""),
+            one.state.value,
+            moment(one.report.since_ms),
+            number(one.rows) if one.rows else "",
+            number(one.report.commits) if one.report.commits else "",
+            "" if one.report.last_commit_ms is None else f"{duration((seen.now_ms - one.report.last_commit_ms) / 1000)} ago",
+            (">" if one.lag_is_more else "") + number(one.lag) if one.reads else "",
+        )
+        for one in seen.drivers[:FEW]
+    ]
+    heads = ("DRIVER", "PROGRAM", "APPLICATION", "STATE", "SINCE", "ROWS/S", "COMMITS", "LAST COMMIT", "LAG ROWS")
+    table = _table(heads, rows, right=(5, 6, 8))
+    return Group(table, Text(f"and {len(seen.drivers) - FEW} more", "dim")) if len(seen.drivers) > FEW else table
 
 
 def _deadline(left_ms: int) -> str:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -142,17 +143,23 @@ def sweep(
         return
     if once:
         raise OptionError("--once and --every exclude each other.", advice="Give one of the two.")
-    from txnsegment.sweeping import metrics_served, sweep_until  # imported late, because only this command serves metrics
+    from txnsegment.sweeping import (  # imported late, because only this command serves metrics
+        DriversSeen,
+        metrics_served,
+        sweep_until,
+    )
 
     seconds = duration("--every", every)
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    metrics = nullcontext(None) if metrics_port is None else metrics_served(metrics_host, metrics_port)
+    drivers = None if metrics_port is None else DriversSeen()
+    metrics = nullcontext(None) if metrics_port is None else metrics_served(metrics_host, metrics_port, drivers)
     with opened(context, service_url) as cluster, stop_signals() as stop, metrics as port:
         if port is not None:
             say(f"Metrics: http://{metrics_host}:{port}/metrics")
-        sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json), lags=metrics_port is not None)
+        told = partial(_tell, json=json)
+        sweep_until(stop, cluster, seconds, told=told, lags=metrics_port is not None, drivers=drivers)
 
 
 def duration(name: str, text: str) -> float:

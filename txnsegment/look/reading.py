@@ -13,6 +13,7 @@ from itertools import islice
 from metadata.client.client import Client, client
 from metadata.client.transactions import TransactionDescription, recent
 from metadata.cluster.cluster import open_cluster
+from metadata.cluster.reports import read_reports
 from metadata.common.clock import Clock
 from metadata.common.errors import OptionError, SubscriptionNotFound, TopicNotFound, TxnSegmentError
 from metadata.common.failures import STORE
@@ -33,6 +34,7 @@ from metadata.topics.topic import Topic, of_record
 from pulsar_protocol.schemes import is_pulsar
 from txnsegment.doctor import watch
 from txnsegment.findings import Finding
+from txnsegment.look.drivers import MOST_DRIVERS, DriverSeen, drivers
 from txnsegment.look.seen import (
     LogSeen,
     PersistentSeen,
@@ -53,6 +55,9 @@ MOST_TOPICS = 200
 
 MOST_SUBSCRIPTIONS = 200
 
+MOST_REPORTS = 500
+"""How many reports of drivers a look reads: the first ones by the name of the driver."""
+
 MOST_LEDGERS = 2_000
 """How many unacknowledged ledgers of one segment are counted for a lag. A lag with more of them is a lower bound."""
 
@@ -70,7 +75,9 @@ def open_to_look(service_url: str | None, *, clock: Clock | None = None) -> Clie
     if is_pulsar(service_url if service_url is not None else os.environ.get(VARIABLE, "")):
         raise OptionError(
             "A Pulsar cluster cannot be looked at by `txnsegment ui` and `txnsegment top`: its state is in its brokers.",
-            advice="Use the metrics of its brokers, and `txnsegment topics`, `subscriptions`, `txns` and `doctor`.",
+            advice="`txnsegment topics list` and `topics describe` show its topics and segments, `subscriptions list` and "
+            "`subscriptions describe` the positions of subscriptions, `txns list` the newest transactions of txnsegment's writers, "
+            "and `doctor` what is wrong. Lags and rows a second are in the metrics of its brokers.",
         )
     cluster = open_cluster(service_url, clock=clock, create=False)
     return client(dataclasses.replace(cluster, store=ReadOnlyStore(cluster.store)), background=_no_work)
@@ -112,9 +119,11 @@ class Looker:
         for view in reading.segments:
             views[view.topic.name].append(view)
         topics = [_topic(reading, t, views[t.name], undecided) for t in reading.topics] + broken
+        reports, count_of_reports = decide(cluster.store, lambda view: read_reports(view, MOST_REPORTS))
         self._reading, self._since_ms = reading, now_ms
         self._told |= {t.id: t.finalized_ms or now_ms for t in ended}
         self._told = {txn: at_ms for txn, at_ms in self._told.items() if at_ms >= now_ms - OVERLAP_MS}
+        open_now = tuple(sorted((t for t in found if _is_open(t)), key=lambda t: (t.created_ms, t.id)))
         return Seen(
             url=cluster.url,
             ledgers=cluster.storage.uri,
@@ -126,10 +135,12 @@ class Looker:
                 PersistentSeen(str(t.name), t.layout.created_ms, bool(t.layout.sealing), t.layout.migrated_to)
                 for t in islice(self.client.instream.topics.list(), MOST_TOPICS)
             ),
-            open=tuple(sorted((t for t in found if _is_open(t)), key=lambda t: (t.created_ms, t.id))),
+            open=open_now,
             ended=tuple(sorted(ended, key=lambda t: (t.finalized_ms or 0, t.id))),
             sweeps=decide(cluster.store, _sweeps),
             allowance_ms=cluster.settings.deadline_allowance_ms,
+            drivers=drivers(reports, open_now, now_ms)[:MOST_DRIVERS],
+            driver_count=count_of_reports,
         )
 
     def _read(self, names: Sequence[TopicName]) -> tuple[Reading, list[TopicSeen]]:
@@ -189,6 +200,14 @@ class Looker:
 
     def close(self) -> None:
         self.client.close()
+
+
+def look_at_drivers(client: Client) -> tuple[tuple[DriverSeen, ...], int]:
+    """Return the drivers of a cluster, and the time of its store in ms. Raises StoreError."""
+    reports, _ = decide(client.cluster.store, lambda view: read_reports(view, MOST_REPORTS))
+    now_ms = decide(client.cluster.store, lambda view: view.now_ms())
+    open_now = [txn for txn in recent(client, now_ms) if _is_open(txn)]
+    return drivers(reports, open_now, now_ms)[:MOST_DRIVERS], now_ms
 
 
 def _is_open(txn: TransactionDescription) -> bool:

@@ -10,6 +10,7 @@ from metadata.read.backlog import Lag
 from metadata.records.records import State
 from metadata.rules.transitions import cut, void_by_seal
 from txnsegment.findings import Finding, Health
+from txnsegment.look.drivers import DriverSeen
 from txnsegment.topics import SegmentDescription, TopicDescription
 
 NO_LAG = Lag(0, 0, 0.0)
@@ -129,7 +130,8 @@ class Seen:
 
     `now_ms`: the store's time. `topics`: the topics that were looked at, by name; `topic_count` counts all topics. `open`: the OPEN
     transactions, oldest first. `ended`: the transactions that have ended since the look before (the first look: in the last
-    minute), by the time of their end. Each is in one look only.
+    minute), by the time of their end. Each is in one look only. `drivers`: the drivers that reported last; `driver_count` counts
+    all reports that were found.
     """
 
     url: str
@@ -143,6 +145,8 @@ class Seen:
     ended: tuple[TransactionDescription, ...] = ()
     sweeps: SweepsSeen = SweepsSeen()
     allowance_ms: int = 0
+    drivers: tuple[DriverSeen, ...] = ()
+    driver_count: int = 0
 
     @property
     def size(self) -> Size:

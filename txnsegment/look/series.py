@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from txnsegment.findings import Health
+from txnsegment.look.driver_series import driver_series
 from txnsegment.look.seen import Seen, SubscriptionSeen
 from txnsegment.look.watcher import Board
 
@@ -42,6 +43,7 @@ class BoardCollector(Collector):
         ended.add_metric(["ABORTED"], board.aborted)
         yield ended
         yield from _by_topic(board.seen)
+        yield from driver_series(board.seen.drivers, board.seen.now_ms)
         yield from _by_subscription(board.subscriptions or ())
         health = GaugeMetricFamily(f"{PREFIX}_health", "What doctor says, by check: 0 ok, 1 warning, 2 failure.", labels=["check"])
         for finding in board.findings:
@@ -68,6 +70,7 @@ def _whole(seen: Seen) -> Iterator[Metric]:
     yield _gauge("oldest_open_transaction_seconds", "Age of the oldest open transaction; 0 without one.", seen.oldest_open_s)
     yield _gauge("log_length", "Registrations and seals in the live log, which are not folded yet.", seen.log.length)
     yield _gauge("log_newest_number", "The newest number of the log.", seen.log.newest)
+    yield _gauge("drivers", "Reports of drivers; a driver has one for each of its clients.", seen.driver_count)
     yield _gauge("topics", "Topics, without marker-based ones.", seen.topic_count)
     if seen.sweeps.last_ms is not None:
         since = max(0, seen.now_ms - seen.sweeps.last_ms) / 1000

@@ -116,6 +116,7 @@ def make_app(watcher: Watcher, gate: Gate) -> Starlette:
                 "/transactions",
                 page(lambda r: pages.transactions(watcher.board, watcher.now_s, r.query_params.get("state", ""))),
             ),
+            Route("/drivers", page(lambda r: pages.drivers(watcher.board, watcher.now_s))),
             Route("/subscriptions", page(lambda r: pages.subscriptions(watcher.board, watcher.now_s))),
             Route("/storage", page(lambda r: pages.storage(watcher.board, watcher.now_s))),
             Route("/health", page(lambda r: pages.health(watcher.board, watcher.now_s))),

@@ -21,6 +21,7 @@ from txnsegment.ui.drawing import Line, chart, thinned
 PAGES = (
     ("/", "Overview"),
     ("/transactions", "Transactions"),
+    ("/drivers", "Drivers"),
     ("/subscriptions", "Subscriptions"),
     ("/storage", "Storage and sweeps"),
     ("/health", "Health"),
@@ -109,6 +110,9 @@ class Pages:
         open_ones = [] if board.seen is None or wanted not in ("", "OPEN") else board.seen.open
         more = {"state": wanted, "open": open_ones, "ended": ended, "charts": charts(board.samples)[1:3]}
         return self._page("transactions.html", "/transactions", "Transactions", board, now_s, **more)
+
+    def drivers(self, board: Board, now_s: float) -> str:
+        return self._page("drivers.html", "/drivers", "Drivers", board, now_s)
 
     def subscriptions(self, board: Board, now_s: float) -> str:
         return self._page("subscriptions.html", "/subscriptions", "Subscriptions", board, now_s)

@@ -170,6 +170,7 @@ FOREIGN = [
     ("/txn/id/0_1", "0_1"),
     ("/txn/tc-seq/0", ""),
     ("/txn/tc/leader/0", ""),
+    ("/drivers/host%3A7:abc", ""),
     ("/elsewhere", ""),
     ("topics/a/b/c", ""),
     ("/topics/a/b", ""),

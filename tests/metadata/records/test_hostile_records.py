@@ -159,6 +159,7 @@ def test_every_product_key_has_a_record_kind() -> None:
         *(paths.CLUSTER, paths.FOUNDING, paths.RESTORING, paths.SWEEP_TURN, paths.LOG.key(7), paths.header("0_1")),
         *(paths.ops("0_1").key(0), paths.segment_events(segment).key(0), paths.subscription_events(segment, "s").key(1)),
         *(paths.watermark(segment), paths.aborted(segment, "0_1"), paths.tc_sequence(), paths.leader(), paths.topic(topic)),
+        paths.driver("host:7", "abc"),
         *(paths.namespace("a", "b"), paths.application("app", str(topic)), paths.cursor(segment, "s"), paths.schema("t", 1)),
         *(paths.topic(old), older.log(old).key(1), older.subscription(str(old), "s"), older.ack_log(str(old), "s", 1).key(1)),
     ]

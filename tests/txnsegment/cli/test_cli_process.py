@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -142,6 +143,10 @@ def test_the_daemon_serves_the_counters_of_all_processes(url: str, tmp_path: Pat
             text = answer.read().decode()
         assert metric(text, "txnsegment_rows_written_total") == 6
         assert metric(text, "txnsegment_commit_seconds_count") == 3
+        # The program has also reported its figures into the store, as drivers of other machines do.
+        found = re.findall(r'^txnsegment_driver_(\w+)\{driver="[^"]+:\d+"\} (\S+)$', text, re.MULTILINE)
+        assert {"commits_total": 3, "rows_total": 6, "open_transactions": 0}.items() <= {n: float(v) for n, v in found}.items()
+        assert re.search(r'txnsegment_driver_info\{application="",driver="[^"]+",program="-c",state="ended"\} 1.0', text)
         process.terminate()  # the daemon waits for an hour between passes, but ends at once
         assert process.wait(timeout=30) == 0
 

@@ -9,13 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metadata.client.reporter import Reporter
 from metadata.common.errors import NotAllowed, OptionError, Unavailable
 from metadata.records import paths
-from metadata.store.contract import Record, View
+from metadata.records.driver_records import DriverReport
+from metadata.store.contract import Record, View, time_ms
 from tests.txnsegment.cli.test_cli import undecided
 from txnsegment import Cluster, connect
 from txnsegment.look import reading
-from txnsegment.look.reading import Looker, open_to_look
+from txnsegment.look.drivers import DriverState
+from txnsegment.look.reading import Looker, look_at_drivers, open_to_look
 from txnsegment.look.seen import Seen
 
 
@@ -84,6 +87,28 @@ def test_a_look_finds_topics_transactions_subscriptions_and_sweeps(each: Cluster
     (found,) = looker.subscriptions()
     assert (found.topic, found.name, found.lag.rows, found.lag.bytes, found.at_least) == (t.name, "s", lag.rows, lag.bytes, False)
     assert {f.check for f in looker.findings()} == {"store", "storage", "clock", "transactions", "log"}
+
+
+def test_a_look_finds_the_drivers_of_all_processes(each: Cluster, looker: Looker) -> None:
+    """A second client of the cluster stands for a driver elsewhere, which has died while its transaction was open."""
+    make(each)
+    reporter = Reporter(each.client.cluster, 15.0)
+    with each.begin(app="loader", version=1) as txn:
+        txn.append("t", pa.table({"k": ["a"], "n": [1]}))
+        txn.commit()
+    assert reporter.tick()
+    store, now_ms = each.client.cluster.store, time_ms(each.client.cluster.store)
+    dead = DriverReport(owner="dead:1", program="spark", since_ms=1, at_ms=now_ms - 60_000, every_ms=15_000, commits=3)
+    store.put(paths.driver("dead:1", "x"), dead.to_bytes())
+    each.client.finish()  # the sweep after the commit would abort the next transaction
+    undecided(each, "0_9999", deadline_in_ms=-40_000)
+    living, silent = looker.look().drivers
+    assert (living.name, living.state, living.open) == (each.client.cluster.owner, DriverState.REPORTING, 0)
+    assert (living.report.commits, living.report.applications, living.rows > 0) == (1, ("loader",), True)
+    assert (silent.name, silent.state, silent.open, silent.rows) == ("dead:1", DriverState.SILENT, 1, 0)
+    found, at_ms = look_at_drivers(looker.client)
+    assert [(d.name, d.state) for d in found] == [(d.name, d.state) for d in (living, silent)]
+    assert at_ms >= now_ms
 
 
 def test_a_look_writes_nothing_and_aborts_no_overdue_transaction(each: Cluster, looker: Looker) -> None:
@@ -265,5 +290,7 @@ def test_a_pulsar_cluster_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyP
     with pytest.raises(OptionError, match="metrics of its brokers"):
         open_to_look("pulsar://localhost:6650")
     monkeypatch.setenv("TXNSEGMENT_SERVICE_URL", "pulsar://localhost:6650")
-    with pytest.raises(OptionError, match="txnsegment topics"):
+    with pytest.raises(OptionError, match="txnsegment topics") as told:
         open_to_look(None)
+    commands = {"topics list", "topics describe", "subscriptions list", "subscriptions describe", "txns list", "doctor"}
+    assert {one for one in commands if f"{one}`" in told.value.advice} == commands

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from metadata.read.backlog import Lag
+from metadata.records.driver_records import DriverReport
 from tests.txnsegment.ui.test_ui_pages import HOSTILE, board
+from txnsegment.look.driver_series import DriverCollector
+from txnsegment.look.drivers import drivers
 from txnsegment.look.seen import SubscriptionSeen
 from txnsegment.look.series import exposition
 from txnsegment.look.watcher import Board, Trouble
@@ -64,11 +68,29 @@ def test_the_values_are_those_of_the_look() -> None:
         'txnsegment_cluster_topic_unreadable{topic="t2"} 1.0',
         'txnsegment_cluster_topic_undecided{topic="t"} 1.0',
         'txnsegment_subscription_lag_rows{subscription="t",topic="t"} 5.0',
+        'txnsegment_driver_commits_total{driver="t"} 4.0',
+        'txnsegment_driver_silent{driver="t"} 1.0',
+        'txnsegment_driver_open_transactions{driver="t"} 1.0',
+        'txnsegment_driver_report_age_seconds{driver="t"} 60.0',
+        'txnsegment_driver_lag_rows{driver="t"} 78.0',
+        'txnsegment_driver_commit_seconds_bucket{driver="t",le="0.02"} 2.0',
+        'txnsegment_driver_commit_seconds_bucket{driver="t",le="+Inf"} 4.0',
+        'txnsegment_driver_commit_seconds_sum{driver="t"} 2.0',
+        'txnsegment_driver_info{application="t",driver="t",program="t",state="silent"} 1.0',
         'txnsegment_cluster_health{check="log"} 1.0',
         'txnsegment_cluster_health{check="x"} 2.0',
     ):
         assert line in lines
     assert not [line for line in lines if 'topic_rows{topic="t2"}' in line]  # it could not be read, so its rows are not known
+
+
+def test_the_buckets_of_another_version_are_not_mixed_up() -> None:
+    report = DriverReport(owner="h", program="p", since_ms=1, at_ms=1, every_ms=1, commits=3, buckets=(1, 1, 1))
+    registry = CollectorRegistry()
+    registry.register(DriverCollector(lambda: (drivers([report], [], 1), 1)))
+    lines = generate_latest(registry).decode().splitlines()
+    assert 'txnsegment_driver_commit_seconds_bucket{driver="h",le="5.0"} 0.0' in lines
+    assert 'txnsegment_driver_commit_seconds_count{driver="h"} 3.0' in lines
 
 
 def test_a_cluster_is_down_in_trouble_and_when_it_does_not_answer() -> None:

@@ -10,8 +10,10 @@ import pytest
 from ledgers.plain_text import HARMFUL
 from metadata.client.transactions import TransactionDescription
 from metadata.read.backlog import Lag
+from metadata.records.driver_records import DriverReport, ReadFigures
 from metadata.records.records import SegmentState, State
 from txnsegment.findings import Finding, Health
+from txnsegment.look.drivers import drivers
 from txnsegment.look.seen import (
     LogSeen,
     PersistentSeen,
@@ -55,6 +57,23 @@ def board(text: str) -> Board:
     topic = TopicSeen(text, text, 2, segments, 7, 2, Size(1, 1, 1), ((8, text),))
     open_one = TransactionDescription(text, State.OPEN, text, text, 1, text, 1000, 2000, None, None, (text,))
     ended = TransactionDescription(text, State.ABORTED, text, text, 1, text, 1000, 2000, 3000, 5)
+    report = DriverReport(
+        owner=text,
+        program=text,
+        since_ms=1000,
+        at_ms=40_000,
+        every_ms=15_000,
+        applications=(text, text),
+        commits=4,
+        conflicts=1,
+        rows=1234,
+        bytes=5000,
+        rows_read=9,
+        commit_us=2_000_000,
+        buckets=(1, 1, 1, 0, 1, 0, 0, 0),
+        last_commit_ms=39_000,
+        reads=(ReadFigures(what=text, lag=77, subscription=text, more=True), ReadFigures(what=text, lag=1)),
+    )
     done = TransactionDescription("0_1", State.COMMITTED, None, "", 1, None, 1000, 2000, 3000, 5)
     return Board(
         seen=Seen(
@@ -68,6 +87,8 @@ def board(text: str) -> Board:
             open=(open_one,),
             ended=(ended,),
             sweeps=SweepsSeen(99_000, text, 1, text, 1, 1),
+            drivers=drivers([report], [open_one], 100_000),
+            driver_count=101,
         ),
         at_s=10.0,
         trouble=Trouble(text, text, 5.0),
@@ -91,6 +112,7 @@ def pages(shown: Board, name: str) -> dict[str, str]:
         "transactions": made.transactions(shown, 12.0),
         "open": made.transactions(shown, 12.0, "open"),
         "state": made.transactions(shown, 12.0, name),
+        "drivers": made.drivers(shown, 12.0),
         "subscriptions": made.subscriptions(shown, 12.0),
         "storage": made.storage(shown, 12.0),
         "health": made.health(shown, 12.0),
@@ -135,6 +157,9 @@ def test_the_figures_are_on_the_pages() -> None:
     assert "Readers get no row above number 7" in found["topic"]
     assert "1 committed rows above the horizon" in found["topic"]
     assert "more than 5" in found["subscriptions"]
+    assert "silent, 1 min" in found["drivers"]
+    assert "topic://a/b/c (topic://a/b/c): more than 77 rows behind; topic://a/b/c: 1 rows behind" in found["drivers"]
+    assert "101 reports were found" in found["drivers"]
     assert "leads, since" in found["storage"]
     assert "ABORTED" in found["transactions"]
     assert "Was open for" in found["transactions"]
