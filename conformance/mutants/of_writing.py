@@ -152,7 +152,7 @@ def late_abort_ends_the_successor(real: Real, header: Header, claim: Claim) -> A
     "An abort after a commit with unknown outcome deletes no file, since the files may be committed.",
     at="spark_txn_sink.commit:abort",
     kind="wide",
-    by="seed 106",
+    by="seed 1097",
 )
 def abort_deletes_files(real: Real, client: Client, plan: WritePlan, identity: Any, messages: Sequence[Staged | None]) -> Any:
     if all(messages):
