@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "out" / "versions"
-EXTRAS = ("conformance", "otel", "sasl")
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "opentelemetry-sdk")
+EXTRAS = ("conformance", "demo", "otel", "sasl", "ui")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "opentelemetry-sdk", "polars", "duckdb", "nbclient", "ipykernel")
 DEFAULT = ("tests/metadata", "tests/ledgers", "tests/txnsegment", "tests/spark", "tests/spark_txn_source", "tests/spark_txn_sink")
 """Tests that call our code through the dependencies. Left out are the tests of the package itself and the long scenarios."""
 ELSEWHERE = "tests/spark/test_connect.py"

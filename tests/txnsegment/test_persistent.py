@@ -74,7 +74,7 @@ def told(cluster: Cluster, name: str = P) -> PersistentDescription:
 
 def test_topics_are_made_listed_and_deleted(cluster: Cluster) -> None:
     cluster.topics.create(T)
-    made = cluster.topics.create(P, schema="n bigint")
+    made = cluster.topics.create(P, schema="k string, n bigint")
     assert (made.name, made.segments, made.key) == (P, (), None)
     assert told(cluster).properties == {CONTAINS_TXN: "false"}
     assert [t.name for t in cluster.topics.list()] == [T, P]
