@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ledgers.errors import MissingFile, StorageError
+from ledgers.s3_errors import s3_failure
 
 _ERRNO = re.compile(r"\[errno (\d+)]", re.IGNORECASE)
 _NO_SPACE = "Free some space (`txnsegment sweep` deletes files that nothing refers to) or enlarge the volume, then run it again."
@@ -48,8 +49,8 @@ def explain(error: OSError, doing: str, place: str) -> StorageError:
     """Return the error to raise for `error`, which occurred while `doing` something ("read", "write", ..) to `place` (a full URI or
     path).
     """
-    number = number_of(error)
-    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
+    number, remote = number_of(error), s3_failure(str(error))
+    if isinstance(error, FileNotFoundError) or number == errno.ENOENT or (remote is not None and remote.missing):
         return MissingFile(
             f"Cannot {doing} {place}: it does not exist.", advice="Check whether it was deleted, or its volume is not mounted."
         )
@@ -57,6 +58,8 @@ def explain(error: OSError, doing: str, place: str) -> StorageError:
         return StorageError(
             f"Cannot {doing} {place}: it exists already.", advice="Published files never change, and every name is used once."
         )
+    if remote is not None:
+        return StorageError(f"Cannot {doing} {place}: {remote.what}.", advice=remote.advice)
     if number in _ADVICE:
         what, advice = _ADVICE[number]
         return StorageError(f"Cannot {doing} {place}: {what}.", advice=advice)

@@ -183,7 +183,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
     except OSError as error:
         if number_of(error) is None:  # pyarrow reports a damaged page as an OSError without a number
             raise _corrupt(storage, part, where, str(error)) from error
-        raise explain(error, "read", f"{storage.uri}/{part.path}") from error
+        raise explain(error, "read", storage.place(part.path)) from error
 
 
 def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile | None, pq.ParquetFile]:

@@ -301,7 +301,7 @@ class LedgerFile:
     """An open ledger file, whose header is checked against the length and `crc` in a head. Raises CorruptSnapshot."""
 
     def __init__(self, storage: LedgerStorage, path: str, header_bytes: int, crc: int) -> None:
-        self._place = f"{storage.uri}/{path}"
+        self._place = storage.place(path)
         try:
             self._stream = storage.open_input(path)
         except MissingFile as error:

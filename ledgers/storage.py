@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ledgers.credentials import holds_credentials, shown
 from ledgers.errors import StorageError
+from ledgers.io_errors import explained
 from ledgers.local_files import LocalFiles, LocalOutput, publish_outputs
 from ledgers.plain_text import harmful
 
@@ -120,6 +121,10 @@ class LedgerStorage:
 
         return RemoteFiles(self.uri)
 
+    def place(self, rel: str) -> str:
+        """Return the URI of a file for messages. It has no settings (`?region=..`)."""
+        return f"{self.uri.partition('?')[0] if not self.is_local else self.uri}/{rel}"
+
     def create(self) -> None:
         """Create the root if it is missing. On an object store, check that the bucket can be reached."""
         self._files.create()
@@ -142,9 +147,18 @@ class LedgerStorage:
 
     def read(self, rel: str) -> bytes:
         """Return the content of a file. Raises MissingFile."""
-        with self.open_input(rel) as stream:
-            data: bytes = stream.read()
-            return data
+
+        def whole() -> bytes:
+            with self.open_input(rel) as stream:
+                data: bytes = stream.read()
+                return data
+
+        if self.is_local:
+            return whole()
+        from ledgers.s3 import retried  # imported late, as RemoteFiles
+
+        with explained("read", self.place(rel)):
+            return retried(whole)
 
     def open_input(self, rel: str) -> pa.NativeFile:
         """Open a file for random-access reading. The file is not memory-mapped, because a process is killed if a file that it has

@@ -1,0 +1,87 @@
+"""The S3 file system of a ledger root: what its URI sets, how long a request is tried again, and what Spark's own reader needs.
+
+The credentials come from the environment of each process, and are in no URI, record or option (docs/deployment.md, Object stores).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow.fs as pafs
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 6
+"""How often a request is sent that gets no answer, or an answer that asks for another attempt (500, 503 SlowDown). The waits
+between the attempts are random, of at most 1, 2, 4, 8 and 16 s: a request that never succeeds fails after about 15 s, and at most
+31 s.
+"""
+_UNREADABLE: Final = "Failed to flush response stream"
+"""The text of pyarrow's error if the answer to a read is an error (503 SlowDown) that is longer than the range of the read. pyarrow
+tries no such read again, in contrast to longer ones.
+"""
+
+_FLAGS = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open")
+_TEXTS = ("scheme", "endpoint_override", "tls_ca_file_path")
+
+
+def open_s3(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of an `s3://` URI, and its path there. Raises OSError and pyarrow.ArrowException.
+
+    A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the file system is made
+    again with them, except for a URI that sets what only a URI can set.
+    """
+    found, path = pafs.FileSystem.from_uri(uri)
+    given = dict(parse_qsl(urlsplit(uri).query))
+    if given.keys() - {"region", *_FLAGS, *_TEXTS}:
+        return found, path
+    settings: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
+    settings |= {name: given[name].lower() in ("true", "1") for name in _FLAGS if name in given}
+    retries = pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
+    return pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries), path
+
+
+def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep) -> T:
+    """Return what `read` returns. Call it again, after a wait, if its error is one that pyarrow does not try again and should.
+    Reads have no effect, so that is safe. Raises OSError.
+    """
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if _UNREADABLE not in str(error):
+                raise
+            wait(random.random() * 2**attempt)  # random, so that many tasks do not come back at once
+    return read()
+
+
+def creates_buckets(uri: str) -> bool:
+    """Return whether a URI asks to create its bucket if it is missing."""
+    return dict(parse_qsl(urlsplit(uri).query)).get("allow_bucket_creation", "").lower() in ("true", "1")
+
+
+def s3a_settings(uri: str, region: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the settings by which Hadoop's file system `s3a` reaches the bucket of an `s3://` URI as pyarrow does. No credentials
+    are among them. `environment`: environment variables (default: those of this process).
+
+    >>> s3a_settings("s3://b/x?endpoint_override=minio:9000&scheme=http", "us-east-1", {})["fs.s3a.bucket.b.endpoint"]
+    'http://minio:9000'
+    """
+    known = os.environ if environment is None else environment
+    split = urlsplit(uri)
+    given = dict(parse_qsl(split.query))
+    own = f"fs.s3a.bucket.{split.netloc.rpartition('@')[2]}"
+    found = {f"{own}.endpoint.region": region} if region else {}
+    endpoint = given.get("endpoint_override") or known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        scheme = scheme or given.get("scheme", "https")
+        found[f"{own}.endpoint"] = f"{scheme}://{host}"
+        found[f"{own}.connection.ssl.enabled"] = "true" if scheme == "https" else "false"
+        found[f"{own}.path.style.access"] = "true"
+    return found
