@@ -7,9 +7,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ledgers.errors import MissingFile, StorageError
-from ledgers.s3_errors import s3_failure
+
+if TYPE_CHECKING:
+    from ledgers.s3_errors import S3Failure
 
 _ERRNO = re.compile(r"\[errno (\d+)]", re.IGNORECASE)
 _NO_SPACE = "Free some space (`txnsegment sweep` deletes files that nothing refers to) or enlarge the volume, then run it again."
@@ -49,7 +52,7 @@ def explain(error: OSError, doing: str, place: str) -> StorageError:
     """Return the error to raise for `error`, which occurred while `doing` something ("read", "write", ..) to `place` (a full URI or
     path).
     """
-    number, remote = number_of(error), s3_failure(str(error))
+    number, remote = number_of(error), _of_s3(str(error))
     if isinstance(error, FileNotFoundError) or number == errno.ENOENT or (remote is not None and remote.missing):
         return MissingFile(
             f"Cannot {doing} {place}: it does not exist.", advice="Check whether it was deleted, or its volume is not mounted."
@@ -64,6 +67,14 @@ def explain(error: OSError, doing: str, place: str) -> StorageError:
         what, advice = _ADVICE[number]
         return StorageError(f"Cannot {doing} {place}: {what}.", advice=advice)
     return StorageError(f"Cannot {doing} {place}: {error}.", advice="Check that the storage can be reached from this machine.")
+
+
+def _of_s3(text: str) -> S3Failure | None:
+    if "AWS Error" not in text:
+        return None
+    from ledgers.s3_errors import s3_failure  # imported late, because only errors of S3 need it
+
+    return s3_failure(text)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 CREDENTIALS: Final = (
     "Check the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment, or "
-    "~/.aws/credentials) of the driver and of the executors, and the S3 actions that they allow (docs/deployment.md, Object stores)."
+    "~/.aws/credentials) of the driver and of the executors, and the S3 actions that they allow (docs/deployment.md, "
+    "Object stores)."
 )
 ENDPOINT: Final = (
     "Check the endpoint in the ledger URI (?endpoint_override=host:port&scheme=https) or in AWS_ENDPOINT_URL, and the network."

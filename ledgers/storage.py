@@ -63,7 +63,10 @@ def publish_all(outputs: Sequence[Output]) -> None:
 
 
 class Files(Protocol):
-    """A kind of storage. Paths are relative to its root; all methods raise StorageError."""
+    """A kind of storage. Paths are relative to its root; all methods raise StorageError. `region`: that of an S3 bucket, or empty."""
+
+    @property
+    def region(self) -> str: ...
 
     def create(self) -> None: ...
     def publish(self, rel: str, data: bytes) -> None: ...
@@ -194,6 +197,16 @@ class LedgerStorage:
     def spark_uri(self, rel: str) -> str:
         """Return a file's path for `spark.read.parquet`: a Hadoop path (not percent-encoded; `s3://` becomes `s3a://`)."""
         return f"{self._spark_root}/{_checked(rel)}"
+
+    def spark_settings(self) -> dict[str, str]:
+        """Return the settings of Hadoop by which Spark reads `spark_uri`: endpoint and region of an S3 bucket, without credentials.
+        Empty for other storages.
+        """
+        if not self.uri.startswith("s3://"):
+            return {}
+        from ledgers.s3 import s3a_settings  # imported late, as RemoteFiles
+
+        return s3a_settings(self.uri, self._files.region)
 
     def relative(self, spark_uri: str) -> str:
         """Return the path of a file relative to the root. `spark_uri`: the file's path as Spark gives it, e.g. in
