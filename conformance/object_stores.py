@@ -186,7 +186,7 @@ class VersityGateway(ObjectServer):
         objects, facts = self.folder / "objects", self.folder / "facts"
         objects.mkdir(exist_ok=True)
         facts.mkdir(exist_ok=True)
-        listen = ["--port", self.hosts, "--region", REGION, "--keep-alive", "--quiet"]
+        listen = ["--port", self.hosts, "--region", REGION, "--quiet"]
         return [str(versitygw()), *listen, "posix", "--sidecar", str(facts), str(objects)]
 
     def file(self, bucket: str, key: str) -> Path:

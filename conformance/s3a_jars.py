@@ -1,7 +1,7 @@
 """The jars of Hadoop's file system `s3a`, from Maven's registry, for the tests of `scan` on an object store.
 
-They are those of `spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION`, with the modules of the AWS SDK that s3a needs in place
-of the whole SDK. Maven downloads them once (19 MB).
+They are those of `spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION`, but only those modules of the AWS SDK that s3a needs.
+Maven downloads them once (19 MB).
 
     python -m conformance.s3a_jars          # download them now; the exit code is 1 if Maven fails
 """

@@ -123,6 +123,8 @@ class RemoteFiles:
         top = f"{self._root}/{folder}" if folder else self._root
         with explained("list", self._place(folder)):
             found = self._fs.get_file_info(pafs.FileSelector(top, recursive=True, allow_not_found=self._is_s3 or bool(folder)))
+        if not found:
+            self._check_bucket()
         for file in found:
             if file.type == pafs.FileType.File:
                 yield file.path[len(self._root) + 1 :], file.size, (file.mtime_ns or 0) // 1_000_000

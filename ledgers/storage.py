@@ -63,7 +63,7 @@ def publish_all(outputs: Sequence[Output]) -> None:
 
 
 class Files(Protocol):
-    """A kind of storage. Paths are relative to its root; all methods raise StorageError. `region`: that of an S3 bucket, or empty."""
+    """A kind of storage. Paths are relative to its root; all methods raise StorageError. `region`: that of an S3 bucket."""
 
     @property
     def region(self) -> str: ...

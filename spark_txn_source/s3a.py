@@ -1,4 +1,4 @@
-"""Spark's own Parquet reader on an object store with the S3 protocol: Hadoop's file system `s3a`, its settings, and what is missing.
+"""Spark's own Parquet reader on an object store with the S3 protocol: Hadoop's file system `s3a`, its settings, what is missing.
 
 `scan` hands Spark the endpoint and the region of the ledger root. The jar of `s3a` and the credentials are the user's to give: the
 jar must be there when the JVM starts, and credentials in a setting would be shown in Spark's UI.
