@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,13 +81,22 @@ class Held:
         self._released.set()
 
 
+When = Callable[[str, str], bool]
+"""A condition on a request: its operation, and its path with the query."""
+
+
 @dataclass
 class _Rule:
     operations: Collection[str]
     answer: tuple[int, str, str] | None = None
     times: int | None = None
     held: Held | None = None
-    seconds: float = 0.0
+    when: When | None = None
+
+    def applies(self, name: str, target: str) -> bool:
+        if self.when is not None:
+            return self.when(name, target)
+        return (not self.operations or name in self.operations) and self.times != 0
 
 
 class ObjectProxy:
@@ -130,9 +139,11 @@ class ObjectProxy:
             yield
 
     @contextmanager
-    def holding(self, *operations: str) -> Iterator[Held]:
-        """Hold requests of these kinds back until `release`, or until the end of the block."""
-        rule = _Rule(operations, held=Held())
+    def holding(self, *operations: str, when: When | None = None) -> Iterator[Held]:
+        """Hold requests of these kinds back until `release`, or until the end of the block. `when`: hold those that it selects; it
+        sees every request.
+        """
+        rule = _Rule(operations, held=Held(), when=when)
         assert rule.held is not None
         with self._ruled(rule):
             try:
@@ -150,13 +161,13 @@ class ObjectProxy:
             with self._guard:
                 self._rules = [one for one in self._rules if one is not rule]
 
-    def _rule(self, name: str) -> _Rule | None:
+    def _rule(self, name: str, target: str) -> _Rule | None:
         """Count a request, and return the rule for it."""
         with self._guard:
             for counter in self._counters:
                 counter[name] += 1
             for rule in self._rules:
-                if (not rule.operations or name in rule.operations) and rule.times != 0:
+                if rule.applies(name, target):
                     if rule.times is not None:
                         rule.times -= 1
                     self.failed += rule.answer is not None
@@ -178,7 +189,7 @@ class ObjectProxy:
 
             def _pass(self) -> None:
                 body = _body(self)
-                rule = proxy._rule(operation(self.command, self.path))
+                rule = proxy._rule(operation(self.command, self.path), self.path)
                 if rule is not None and rule.held is not None:
                     rule.held._met.set()
                     rule.held._released.wait()

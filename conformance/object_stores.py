@@ -186,6 +186,7 @@ class VersityGateway(ObjectServer):
         objects, facts = self.folder / "objects", self.folder / "facts"
         objects.mkdir(exist_ok=True)
         facts.mkdir(exist_ok=True)
+        # Without `--keep-alive`: this version sometimes answers 400 to a request on a connection that served another one before.
         listen = ["--port", self.hosts, "--region", REGION, "--quiet"]
         return [str(versitygw()), *listen, "posix", "--sidecar", str(facts), str(objects)]
 

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 from ledgers.errors import MissingFile, StorageError
 from ledgers.io_errors import explain, explained
 from ledgers.s3 import creates_buckets, open_s3
-from ledgers.s3_errors import BUCKET
+from ledgers.s3_errors import BUCKET, CREDENTIALS
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,10 @@ class RemoteFiles:
         if self._is_s3 and not self._seen:
             with explained("look at", self._uri):
                 if self._bucket_is_missing():
-                    raise StorageError(f"The bucket {self._bucket} of {self._uri} does not exist.", advice=BUCKET)
+                    # Some servers say that to unknown credentials, too.
+                    raise StorageError(
+                        f"The bucket {self._bucket} of {self._uri} does not exist.", advice=f"{BUCKET} {CREDENTIALS}"
+                    )
             self._seen = True
 
     def publish(self, rel: str, data: bytes) -> None:

@@ -41,6 +41,8 @@ def open_s3(uri: str) -> tuple[pafs.FileSystem, str]:
     if given.keys() - {"region", *_FLAGS, *_TEXTS}:
         return found, path
     settings: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
+    if found_endpoint := endpoint(uri):
+        settings["scheme"], settings["endpoint_override"] = found_endpoint
     settings |= {name: given[name].lower() in ("true", "1") for name in _FLAGS if name in given}
     retries = pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
     return pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries), path
@@ -60,6 +62,21 @@ def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep
     return read()
 
 
+def endpoint(uri: str, environment: Mapping[str, str] | None = None) -> tuple[str, str] | None:
+    """Return scheme and `host:port` of the endpoint: that of the URI, else that of the environment. None: the endpoint of AWS.
+
+    >>> endpoint("s3://b/x", {"AWS_ENDPOINT_URL": "http://minio:9000"})
+    ('http', 'minio:9000')
+    """
+    known = os.environ if environment is None else environment
+    given = dict(parse_qsl(urlsplit(uri).query))
+    found = given.get("endpoint_override") or known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
+    if not found:
+        return None
+    scheme, _, host = found.rpartition("://")
+    return scheme or given.get("scheme", "https"), host.rstrip("/")
+
+
 def creates_buckets(uri: str) -> bool:
     """Return whether a URI asks to create its bucket if it is missing."""
     return dict(parse_qsl(urlsplit(uri).query)).get("allow_bucket_creation", "").lower() in ("true", "1")
@@ -72,16 +89,12 @@ def s3a_settings(uri: str, region: str, environment: Mapping[str, str] | None = 
     >>> s3a_settings("s3://b/x?endpoint_override=minio:9000&scheme=http", "us-east-1", {})["fs.s3a.bucket.b.endpoint"]
     'http://minio:9000'
     """
-    known = os.environ if environment is None else environment
-    split = urlsplit(uri)
-    given = dict(parse_qsl(split.query))
-    own = f"fs.s3a.bucket.{split.netloc.rpartition('@')[2]}"
+    bucket = urlsplit(uri).netloc.rpartition("@")[2]
+    own = f"fs.s3a.bucket.{bucket}"
     found = {f"{own}.endpoint.region": region} if region else {}
-    endpoint = given.get("endpoint_override") or known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL")
-    if endpoint:
-        scheme, _, host = endpoint.rpartition("://")
-        scheme = scheme or given.get("scheme", "https")
+    if place := endpoint(uri, environment):
+        scheme, host = place
         found[f"{own}.endpoint"] = f"{scheme}://{host}"
-        found[f"{own}.connection.ssl.enabled"] = "true" if scheme == "https" else "false"
+        found[f"{own}.connection.ssl.enabled"] = str(scheme == "https").lower()
         found[f"{own}.path.style.access"] = "true"
     return found
