@@ -5,41 +5,15 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-import time
-from collections.abc import Callable
 
-import pyarrow as pa
 import pytest
 
 from conformance.object_stores import SECRET_KEY
 from ledgers.errors import CorruptPart, MissingFile, StorageError
 from ledgers.storage import LedgerStorage
 from metadata.common.errors import RestoreRefused
-from tests.objects.conftest import QUICK, Place
-from txnsegment import Cluster, connect, restore
-
-
-def rows(first: int, count: int) -> pa.Table:
-    return pa.table({"k": ["a", "b"] * (count // 2), "v": range(first, first + count)})
-
-
-def append(cluster: Cluster, first: int, count: int = 10, topic: str = "t") -> None:
-    with cluster.begin() as txn:
-        txn.append(topic, rows(first, count))
-        txn.commit()
-
-
-def values(cluster: Cluster, topic: str = "t") -> list[int]:
-    return sorted(cluster.topics.read(topic).read_all()["v"].to_pylist())
-
-
-def sweep_until(cluster: Cluster, done: Callable[[], bool]) -> None:
-    """Sweep until files have become old enough, which takes a second."""
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline, "the sweep deletes nothing"
-        cluster.sweep()
-        time.sleep(0.1)
+from tests.support.object_places import QUICK, Place, append, sweep_until, values
+from txnsegment import connect, restore
 
 
 def test_rows_are_read_compacted_trimmed_swept_and_verified(place: Place) -> None:
@@ -51,13 +25,13 @@ def test_rows_are_read_compacted_trimmed_swept_and_verified(place: Place) -> Non
             taken = [batch for batch in consumer.batches(timeout=0.2) if consumer.ack(batch) is None]
         assert sum(len(one.rows) for one in taken) == 60
         cluster.sweep()  # folds the registrations into index snapshots
-        assert place.keys(".avro")
-        parts = place.keys(".parquet")
+        assert place.objects(".avro")
+        parts = place.objects(".parquet")
         cluster.compact("t", min_files=2)
         assert values(cluster) == list(range(60))
         # The newest registration stays in the log, and names its part.
-        sweep_until(cluster, lambda: len(place.keys(".parquet")) == 2)
-        assert len(set(parts) & set(place.keys(".parquet"))) == 1
+        sweep_until(cluster, lambda: len(place.objects(".parquet")) == 2)
+        assert len(set(parts) & set(place.objects(".parquet"))) == 1
         assert values(cluster) == list(range(60))
         found = cluster.verify("t")
         assert (found.rows, found.damaged) == (60, [])
@@ -65,7 +39,7 @@ def test_rows_are_read_compacted_trimmed_swept_and_verified(place: Place) -> Non
         cluster.sweep()
         cluster.retention.set("t", keep_bytes=1)
         assert cluster.retention.trim("t").rows == 60
-        sweep_until(cluster, lambda: len(place.keys(".parquet")) == 1)
+        sweep_until(cluster, lambda: len(place.objects(".parquet")) == 1)
         assert values(cluster) == list(range(60, 70))
 
 
@@ -90,14 +64,14 @@ def test_a_discarded_write_leaves_no_object(place: Place) -> None:
     output = storage.open_output("a/b.parquet")
     output.stream.write(b"rows")
     output.discard()
-    assert place.keys() == []
+    assert place.objects() == []
 
 
 def test_verify_finds_missing_truncated_and_changed_objects(place: Place) -> None:
     with place.cluster() as cluster:
         for first in range(0, 40, 10):
             append(cluster, first)
-        missing, short, changed, whole = place.keys(".parquet")
+        missing, short, changed, whole = place.objects(".parquet")
         place.s3.delete_object(Bucket=place.bucket, Key=missing)
         for key, damage in ((short, lambda data: data[:-100]), (changed, lambda data: data[:20] + b"\xff\xff" + data[22:])):
             data = place.s3.get_object(Bucket=place.bucket, Key=key)["Body"].read()
@@ -124,7 +98,7 @@ def test_restore_finds_a_missing_object(place: Place) -> None:
     with place.cluster() as cluster:
         append(cluster, 0)
         cluster.backup(place.folder / "backup.gz")
-    (part,) = place.keys(".parquet")
+    (part,) = place.objects(".parquet")
     place.s3.delete_object(Bucket=place.bucket, Key=part)
     with pytest.raises(RestoreRefused, match=part.rpartition("/")[2]):
         restore(place.folder / "backup.gz", f"file://{place.folder}/restored")
@@ -140,7 +114,7 @@ def test_a_missing_bucket_is_no_missing_file(place: Place) -> None:
         lambda: storage.publish("a/b", b"rows"),
         lambda: list(storage.list()),
     ):
-        with pytest.raises(StorageError, match="no-such-bucket.* does not exist.*Create the bucket") as refused:
+        with pytest.raises(StorageError, match=r"no-such-bucket.* does not exist.*Create the bucket") as refused:
             act()
         assert not isinstance(refused.value, MissingFile)
 
@@ -179,7 +153,7 @@ def test_credentials_are_in_no_record_error_log_or_pickle(place: Place, caplog: 
         storage = cluster.client.cluster.storage
         shown = [repr(cluster), str(cluster.settings), repr(storage), str(pickle.dumps(storage)), cluster.ledgers]
     database = b"".join(one.read_bytes() for one in place.folder.rglob("*") if one.is_file())
-    objects = [place.s3.get_object(Bucket=place.bucket, Key=key)["Body"].read() for key in place.keys()]
+    objects = [place.s3.get_object(Bucket=place.bucket, Key=key)["Body"].read() for key in place.objects()]
     assert place.bucket.encode() in database, "the record names the ledger root"
     for text in (database, *objects, *(one.encode() for one in (*shown, caplog.text))):
         assert SECRET_KEY.encode() not in text

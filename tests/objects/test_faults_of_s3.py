@@ -18,8 +18,7 @@ from conformance.object_stores import VersityGateway
 from ledgers.errors import StorageError
 from ledgers.s3 import ATTEMPTS
 from ledgers.storage import LedgerStorage
-from tests.objects.conftest import QUICK, Place
-from tests.objects.test_clusters_on_s3 import append, sweep_until, values
+from tests.support.object_places import QUICK, Place, append, sweep_until, values
 from txnsegment import connect
 
 pytestmark = pytest.mark.objects
@@ -62,14 +61,14 @@ def kill(one: subprocess.Popen[bytes]) -> None:
 def test_a_writer_killed_between_upload_and_commit_leaves_an_orphan_that_a_sweep_deletes(real: Place) -> None:
     with real.cluster(QUICK) as cluster:
         append(cluster, 0)
-        before = real.keys(".parquet")
+        before = real.objects(".parquet")
         writer = program(APPEND, real.url)
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"staged\n"
         kill(writer)
-        assert len(real.keys(".parquet")) == len(before) + 1, "the upload is there, and no registration names it"
+        assert len(real.objects(".parquet")) == len(before) + 1, "the upload is there, and no registration names it"
         assert values(cluster) == list(range(10))
-        sweep_until(cluster, lambda: real.keys(".parquet") == before)
+        sweep_until(cluster, lambda: real.objects(".parquet") == before)
         append(cluster, 10)
         assert values(cluster) == list(range(20))
 
@@ -85,7 +84,7 @@ def test_a_writer_killed_in_the_middle_of_an_upload_leaves_no_object(held_at: st
             writer = program(UPLOAD, real.uri, "public/default/t/0000-ffff-0/ab.parquet", str(LONG))
             held.wait()
             kill(writer)
-            assert len(real.keys(".parquet")) == 1
+            assert len(real.objects(".parquet")) == 1
             unfinished = [] if held_at == "CreateMultipartUpload" else ["ledgers/public/default/t/0000-ffff-0/ab.parquet"]
             assert real.uploads() == unfinished
             time.sleep(QUICK.orphan_age_ms / 1000)
@@ -101,7 +100,7 @@ def test_small_files_leave_no_unfinished_uploads(real: Place) -> None:
         writer = program(UPLOAD, real.uri, "a/b", "1000000")
         held.wait()
         kill(writer)
-        assert real.keys() == []
+        assert real.objects() == []
         assert real.uploads() == []
 
 
@@ -151,9 +150,10 @@ def test_a_store_that_stays_overloaded_is_an_error_that_says_so(real: Place) -> 
 @pytest.mark.parametrize(("answer", "words"), [(DENIED, "denies access"), (EXPIRED, "credentials have expired")])
 def test_refused_requests_are_not_tried_again(answer: tuple[int, str, str], words: str, real: Place) -> None:
     storage = real.storage()
-    with real.proxy.failing(answer, operations={"PutObject"}), real.proxy.counting() as requests:
-        with pytest.raises(StorageError, match=rf"s3://{real.bucket}/ledgers/a/b: .*{words}.*AWS_ACCESS_KEY_ID"):
-            storage.publish("a/b", b"rows")
+    said = rf"s3://{real.bucket}/ledgers/a/b: .*{words}.*AWS_ACCESS_KEY_ID"
+    failing, counting = real.proxy.failing(answer, operations={"PutObject"}), real.proxy.counting()
+    with failing, counting as requests, pytest.raises(StorageError, match=said):
+        storage.publish("a/b", b"rows")
     assert requests["PutObject"] == 1
 
 
@@ -272,7 +272,7 @@ def test_the_endpoint_from_the_environment(real: Place, tmp_path: Path, monkeypa
     with connect(f"file://{tmp_path}/c", ledgers=f"s3://{real.bucket}/x?region=us-east-1") as cluster:
         append(cluster, 0)
         assert values(cluster) == list(range(10))
-    assert real.keys(".parquet")
+    assert real.objects(".parquet")
 
 
 def test_an_unreachable_endpoint(real: Place) -> None:
