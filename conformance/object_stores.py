@@ -183,16 +183,19 @@ class VersityGateway(ObjectServer):
     """
 
     def command(self) -> list[str]:
-        objects, facts = self.folder / "objects", self.folder / "facts"
-        objects.mkdir(exist_ok=True)
-        facts.mkdir(exist_ok=True)
+        objects, facts, users = (self.folder / name for name in ("objects", "facts", "users"))
+        for folder in (objects, facts, users):
+            folder.mkdir(exist_ok=True)
         # Without `--keep-alive`: this version sometimes answers 400 to a request on a connection that served another one before.
-        listen = ["--port", self.hosts, "--region", REGION, "--quiet"]
+        listen = ["--port", self.hosts, "--region", REGION, "--quiet", "--iam-dir", str(users)]
         return [str(versitygw()), *listen, "posix", "--sidecar", str(facts), str(objects)]
 
-    def file(self, bucket: str, key: str) -> Path:
-        """Return the file of an object, by which a test damages the object."""
-        return self.folder / "objects" / bucket / key
+    def create_user(self, access_key: str, secret_key: str) -> None:
+        """Create a user who may do nothing, until a bucket's policy allows it."""
+        admin = [str(versitygw()), "admin", "--endpoint-url", f"http://{self.hosts}", "--region", REGION]
+        admin += ["--access", self.access_key, "--secret", self.secret_key]
+        user = ["create-user", "--access", access_key, "--secret", secret_key, "--role", "user"]
+        subprocess.run([*admin, *user], check=True, capture_output=True, timeout=60)
 
 
 class MotoServer(ObjectServer):

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pyarrow.fs as pafs
 
@@ -36,13 +36,16 @@ def open_s3(uri: str) -> tuple[pafs.FileSystem, str]:
     A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the file system is made
     again with them, except for a URI that sets what only a URI can set.
     """
-    found, path = pafs.FileSystem.from_uri(uri)
     given = dict(parse_qsl(urlsplit(uri).query))
+    own = endpoint(uri)
+    # Without an endpoint or a region, pyarrow asks AWS for the region of the bucket.
+    known = {"scheme": own[0], "endpoint_override": own[1]} if own and "endpoint_override" not in given else {}
+    found, path = pafs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}{urlencode(known)}" if known else uri)
     if given.keys() - {"region", *_FLAGS, *_TEXTS}:
         return found, path
     settings: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
-    if found_endpoint := endpoint(uri):
-        settings["scheme"], settings["endpoint_override"] = found_endpoint
+    if own:
+        settings["scheme"], settings["endpoint_override"] = own
     settings |= {name: given[name].lower() in ("true", "1") for name in _FLAGS if name in given}
     retries = pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
     return pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries), path

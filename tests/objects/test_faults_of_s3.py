@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,9 +98,9 @@ def test_a_writer_killed_in_the_middle_of_an_upload_leaves_no_object(held_at: st
 
 
 def test_small_files_leave_no_unfinished_uploads(real: Place) -> None:
-    """A file of less than 5 MB is one request, so a kill at any point leaves an object or nothing."""
+    """A file of less than 10 MB is one request, so a kill at any point leaves an object or nothing."""
     with real.proxy.holding("PutObject") as held:
-        writer = program(UPLOAD, real.uri, "a/b", "1000000")
+        writer = program(UPLOAD, real.uri, "a/b", "9000000")
         held.wait()
         kill(writer)
         assert real.objects() == []
@@ -269,10 +272,10 @@ def test_credentials_from_a_file(real: Place, tmp_path: Path, monkeypatch: pytes
 
 def test_the_endpoint_from_the_environment(real: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{real.proxy.hosts}")
-    with connect(f"file://{tmp_path}/c", ledgers=f"s3://{real.bucket}/x?region=us-east-1") as cluster:
+    with connect(f"file://{tmp_path}/c", ledgers=f"s3://{real.bucket}/a%20b") as cluster:
         append(cluster, 0)
         assert values(cluster) == list(range(10))
-    assert real.objects(".parquet")
+    assert [key for key in real.objects(".parquet") if key.startswith("a b/public/default/t/")]
 
 
 def test_an_unreachable_endpoint(real: Place) -> None:
@@ -281,3 +284,72 @@ def test_an_unreachable_endpoint(real: Place) -> None:
     with pytest.raises(StorageError, match=rf"s3://{real.bucket}/ledgers.* no connection .*endpoint_override.*AWS_ENDPOINT_URL"):
         real.storage().create()
     assert time.monotonic() - began < 60
+
+
+# --- permissions ---
+
+ACTIONS = {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"}
+
+
+def allow(real: Place, actions: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a user who may do these actions with the bucket, and no others."""
+    user, secret = f"user-{uuid.uuid4().hex}", "the-secret-of-a-user"
+    assert isinstance(real.server, VersityGateway)
+    real.server.create_user(user, secret)
+    granted = [
+        {"Effect": "Allow", "Principal": user, "Action": sorted(some), "Resource": f"arn:aws:s3:::{resource}"}
+        for resource, some in (
+            (real.bucket, actions & {"s3:ListBucket"}),
+            (f"{real.bucket}/ledgers/*", actions - {"s3:ListBucket"}),
+        )
+        if some
+    ]
+    real.s3.put_bucket_policy(Bucket=real.bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": granted}))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", user)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+
+
+def test_the_page_lists_the_least_permissions() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(s3:\w+)`", page, re.MULTILINE)) == ACTIONS
+
+
+def test_the_least_permissions_suffice(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(real, ACTIONS, monkeypatch)
+    with real.cluster(QUICK) as cluster:
+        for first in range(0, 40, 10):
+            append(cluster, first)
+        cluster.sweep()
+        cluster.compact("t", min_files=2)
+        sweep_until(cluster, lambda: len(real.objects(".parquet")) == 2)
+        assert values(cluster) == list(range(40))
+        assert cluster.verify("t").damaged == []
+    real.storage().publish("a/long", bytes(LONG))
+    real.storage().delete("a/long")
+
+
+def test_each_permission_is_needed(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    real.storage().publish("a/b", b"rows")
+    acts: dict[str, Callable[[LedgerStorage], object]] = {
+        "s3:ListBucket": lambda storage: list(storage.list()),
+        "s3:GetObject": lambda storage: storage.read("a/b"),
+        "s3:PutObject": lambda storage: storage.publish("a/c", b"rows"),
+        "s3:DeleteObject": lambda storage: storage.delete("a/b"),
+    }
+    for action, act in acts.items():
+        with monkeypatch.context() as patch:
+            allow(real, ACTIONS - {action}, patch)
+            with pytest.raises(StorageError, match=rf"s3://{real.bucket}/ledgers/.*denies access.*S3 actions"):
+                act(real.storage())
+
+
+def test_a_program_that_reads_needs_no_permission_to_write(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with real.cluster() as cluster:
+        append(cluster, 0)
+    allow(real, {"s3:ListBucket", "s3:GetObject"}, monkeypatch)
+    with real.cluster() as cluster:
+        assert values(cluster) == list(range(10))
+        assert cluster.verify("t").damaged == []
+        with pytest.raises(StorageError, match="denies access"):
+            append(cluster, 10)
+        assert values(cluster) == list(range(10))
