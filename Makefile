@@ -151,7 +151,6 @@ pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven dow
 .PHONY: objects
 objects: venv  ## run the tests that need a real object store, which Go builds, and the jars of s3a (docs/deployment.md)
 	@$(CHECK_GO); $(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
-	$(BIN)/python -m conformance.object_stores && $(BIN)/python -m conformance.s3a_jars && \
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m objects tests/objects $(PYTEST_ARGS)
 
 .PHONY: properties
