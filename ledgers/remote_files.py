@@ -27,7 +27,11 @@ class RemoteFiles:
         self._seen = False
         self._root: str
         try:
-            self._fs, self._root = open_s3(uri) if uri.startswith("s3://") else pafs.FileSystem.from_uri(uri)
+            if uri.startswith("s3://"):
+                self._fs, self._quick, self._root = open_s3(uri)
+            else:
+                self._fs, self._root = pafs.FileSystem.from_uri(uri)
+                self._quick = self._fs
         except OSError as error:
             raise explain(error, "open the ledger storage", uri) from error
         except pa.ArrowException as error:
@@ -91,7 +95,8 @@ class RemoteFiles:
         with explained("write", self._place(rel)):
             if self._renames:
                 self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(writing) as out:
+            # Not tried for long: if an answer is lost, another attempt would undo what another process has written since.
+            with self._quick.open_output_stream(writing) as out:
                 out.write(data)
             if self._renames:
                 if self._fs.get_file_info(path).type == pafs.FileType.File:
@@ -133,9 +138,10 @@ class RemoteFiles:
                 yield file.path[len(self._root) + 1 :], file.size, (file.mtime_ns or 0) // 1_000_000
 
     def delete(self, rel: str) -> None:
+        # Not tried for long: a sweep may delete for HANDOVER_SECONDS after its last look at the mark of the root.
         with explained("delete", self._place(rel)):
             try:
-                self._fs.delete_file(self._path(rel))
+                self._quick.delete_file(self._path(rel))
             except FileNotFoundError:
                 return
 

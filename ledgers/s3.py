@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pyarrow.fs as pafs
@@ -30,11 +30,19 @@ _FLAGS = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open"
 _TEXTS = ("scheme", "endpoint_override", "tls_ca_file_path")
 
 
-def open_s3(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of an `s3://` URI, and its path there. Raises OSError and pyarrow.ArrowException.
+class Opened(NamedTuple):
+    """The file systems of a URI, and its path there. `patient` tries a request again for up to 31 s, `quick` for 6 s."""
 
-    A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the file system is made
-    again with them, except for a URI that sets what only a URI can set.
+    patient: pafs.FileSystem
+    quick: pafs.FileSystem
+    path: str
+
+
+def open_s3(uri: str) -> Opened:
+    """Open the file systems of an `s3://` URI. Raises OSError and pyarrow.ArrowException.
+
+    A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the patient file system
+    is made by its settings, except for a URI that sets what only a URI can set.
     """
     given = dict(parse_qsl(urlsplit(uri).query))
     own = endpoint(uri)
@@ -42,13 +50,14 @@ def open_s3(uri: str) -> tuple[pafs.FileSystem, str]:
     known = {"scheme": own[0], "endpoint_override": own[1]} if own and "endpoint_override" not in given else {}
     found, path = pafs.FileSystem.from_uri(f"{uri}{'&' if '?' in uri else '?'}{urlencode(known)}" if known else uri)
     if given.keys() - {"region", *_FLAGS, *_TEXTS}:
-        return found, path
+        return Opened(found, found, path)
     settings: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
     if own:
         settings["scheme"], settings["endpoint_override"] = own
     settings |= {name: given[name].lower() in ("true", "1") for name in _FLAGS if name in given}
     retries = pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
-    return pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries), path
+    patient = pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries)
+    return Opened(patient, found, path)
 
 
 def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep) -> T:

@@ -21,6 +21,8 @@ from conformance.object_stores import VersityGateway
 from ledgers.errors import StorageError
 from ledgers.s3 import ATTEMPTS
 from ledgers.storage import LedgerStorage
+from metadata.cluster.ledger_root import HANDOVER_SECONDS
+from metadata.maintenance.deleting import BATCH_SECONDS
 from tests.support.object_places import QUICK, Place, append, sweep_until, values
 from txnsegment import connect
 
@@ -44,6 +46,8 @@ APPEND = """if True:
 UPLOAD = """if True:
     import sys
     from ledgers.storage import LedgerStorage
+from metadata.cluster.ledger_root import HANDOVER_SECONDS
+from metadata.maintenance.deleting import BATCH_SECONDS
     LedgerStorage(sys.argv[1]).publish(sys.argv[2], bytes(int(sys.argv[3])))
 """
 
@@ -148,6 +152,19 @@ def test_a_store_that_stays_overloaded_is_an_error_that_says_so(real: Place) -> 
         assert values(cluster) == list(range(10))
         append(cluster, 10)
         assert values(cluster) == list(range(20))
+
+
+@pytest.mark.parametrize("operation", ["HeadObject", "DeleteObject"])
+def test_a_deletion_is_given_up_before_another_cluster_may_own_the_root(operation: str, real: Place) -> None:
+    """A sweep deletes for BATCH_SECONDS after each look at the mark of the root. A cluster that takes the root over waits for
+    HANDOVER_SECONDS. So no request of the sweep may be sent later.
+    """
+    storage = real.storage()
+    storage.publish("a/b", b"rows")
+    began = time.monotonic()
+    with real.proxy.failing(SLOW_DOWN, operations={operation}), pytest.raises(StorageError, match=r"a/b: .*overloaded"):
+        storage.delete("a/b")
+    assert 2 * (time.monotonic() - began) + BATCH_SECONDS < HANDOVER_SECONDS, "a deletion has two requests"
 
 
 @pytest.mark.parametrize(("answer", "words"), [(DENIED, "denies access"), (EXPIRED, "credentials have expired")])
