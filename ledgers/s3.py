@@ -30,8 +30,14 @@ _FLAGS = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open"
 _TEXTS = ("scheme", "endpoint_override", "tls_ca_file_path")
 
 
+QUICK_ATTEMPTS: Final = 2
+"""The same for deletions and replacements: a request that never succeeds fails after one second, and after eight if the server is
+silent.
+"""
+
+
 class Opened(NamedTuple):
-    """The file systems of a URI, and its path there. `patient` tries a request again for up to 31 s, `quick` for 6 s."""
+    """The file systems of a URI, and its path there. `patient` sends a request up to ATTEMPTS times, `quick` QUICK_ATTEMPTS."""
 
     patient: pafs.FileSystem
     quick: pafs.FileSystem
@@ -41,8 +47,8 @@ class Opened(NamedTuple):
 def open_s3(uri: str) -> Opened:
     """Open the file systems of an `s3://` URI. Raises OSError and pyarrow.ArrowException.
 
-    A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the patient file system
-    is made by its settings, except for a URI that sets what only a URI can set.
+    A URI can set neither the retries nor the delayed opening (one request for a small file, not three). So the file systems are
+    made by its settings, except for a URI that sets what only a URI can set: then pyarrow's own retries are used.
     """
     given = dict(parse_qsl(urlsplit(uri).query))
     own = endpoint(uri)
@@ -55,9 +61,12 @@ def open_s3(uri: str) -> Opened:
     if own:
         settings["scheme"], settings["endpoint_override"] = own
     settings |= {name: given[name].lower() in ("true", "1") for name in _FLAGS if name in given}
-    retries = pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS)
-    patient = pafs.S3FileSystem(**{"allow_delayed_open": True, **settings}, region=found.region, retry_strategy=retries)
-    return Opened(patient, found, path)
+    settings = {"allow_delayed_open": True, **settings, "region": found.region}
+    patient, quick = (
+        pafs.S3FileSystem(**settings, retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=attempts))
+        for attempts in (ATTEMPTS, QUICK_ATTEMPTS)
+    )
+    return Opened(patient, quick, path)
 
 
 def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep) -> T:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -16,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from conformance.object_proxy import DENIED, EXPIRED, LOST, RESET, SLOW_DOWN, Held
+from conformance.object_proxy import DENIED, EXPIRED, LOST, RESET, SLOW_DOWN
 from conformance.object_stores import VersityGateway
 from ledgers.errors import StorageError
 from ledgers.s3 import ATTEMPTS
 from ledgers.storage import LedgerStorage
 from metadata.cluster.ledger_root import HANDOVER_SECONDS
 from metadata.maintenance.deleting import BATCH_SECONDS
-from tests.support.object_places import QUICK, Place, append, sweep_until, values
+from tests.support.object_places import QUICK, Place, append, sweep_until, values, while_the_server_restarts
 from txnsegment import connect
 
 pytestmark = pytest.mark.objects
@@ -46,8 +45,6 @@ APPEND = """if True:
 UPLOAD = """if True:
     import sys
     from ledgers.storage import LedgerStorage
-from metadata.cluster.ledger_root import HANDOVER_SECONDS
-from metadata.maintenance.deleting import BATCH_SECONDS
     LedgerStorage(sys.argv[1]).publish(sys.argv[2], bytes(int(sys.argv[3])))
 """
 
@@ -167,6 +164,21 @@ def test_a_deletion_is_given_up_before_another_cluster_may_own_the_root(operatio
     assert 2 * (time.monotonic() - began) + BATCH_SECONDS < HANDOVER_SECONDS, "a deletion has two requests"
 
 
+def test_a_deletion_on_a_silent_server_is_given_up_as_early(real: Place) -> None:
+    """The server has the connection, and sends nothing."""
+    storage = LedgerStorage(real.server.uri(real.bucket))
+    storage.publish("a/b", b"rows")
+    real.server.suspend()
+    began = time.monotonic()
+    try:
+        with pytest.raises(StorageError, match=r"a/b: there is no connection"):
+            storage.delete("a/b")
+        assert 2 * (time.monotonic() - began) + BATCH_SECONDS < HANDOVER_SECONDS
+    finally:
+        real.server.resume()
+    assert storage.read("a/b") == b"rows"
+
+
 @pytest.mark.parametrize(("answer", "words"), [(DENIED, "denies access"), (EXPIRED, "credentials have expired")])
 def test_refused_requests_are_not_tried_again(answer: tuple[int, str, str], words: str, real: Place) -> None:
     storage = real.storage()
@@ -178,35 +190,6 @@ def test_refused_requests_are_not_tried_again(answer: tuple[int, str, str], word
 
 
 # --- a killed server ---
-
-
-def while_the_server_restarts(real: Place, held: Held, run: Callable[[], None]) -> None:
-    """Run `run` in a thread. When its request is held, kill the server, let the request through, and start the server again after a
-    further request has failed.
-    """
-    failures: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            run()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    held.wait()
-    real.server.kill()
-    try:
-        with real.proxy.counting() as requests:
-            held.release()
-            deadline = time.monotonic() + 30
-            while not requests and not failures:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-    finally:
-        real.server.start()
-    thread.join(60)
-    assert not failures, failures
 
 
 def test_a_server_killed_during_a_write_loses_nothing(real: Place) -> None:

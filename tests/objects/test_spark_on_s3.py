@@ -18,7 +18,7 @@ from conformance.object_stores import SECRET_KEY
 from conformance.s3a_jars import VERSION, s3a_jars
 from metadata.common.errors import ConfigurationError
 from spark_txn_source.s3a import hadoop_version
-from tests.support.object_places import Place, append, rows, values
+from tests.support.object_places import Place, append, rows, values, while_the_server_restarts
 from txnsegment import scan
 
 if TYPE_CHECKING:
@@ -197,4 +197,18 @@ def test_a_driver_killed_between_upload_and_commit_commits_its_rows_once(spark: 
             killed.communicate()
         assert "copy" not in {one.name.rpartition("/")[2] for one in cluster.topics.list()} or values(cluster, "copy") == []
         copied(spark, real, "copy")
+        assert values(cluster, "copy") == list(range(10))
+
+
+@pytest.mark.parametrize("request_of", ["PutObject", "GetObject"])
+def test_a_stream_survives_a_restart_of_the_server(request_of: str, spark: SparkSession, real: Place) -> None:
+    """The server is killed while a task writes or reads a part."""
+    with real.cluster() as cluster:
+        append(cluster, 0)
+
+        def of_a_part(name: str, target: str) -> bool:
+            return name == request_of and ".parquet" in target
+
+        with real.proxy.holding(when=of_a_part) as held:
+            while_the_server_restarts(real, held, lambda: copied(spark, real, "copy"))
         assert values(cluster, "copy") == list(range(10))

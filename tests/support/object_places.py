@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from conformance.object_proxy import ObjectProxy
+from conformance.object_proxy import Held, ObjectProxy
 from conformance.object_stores import ObjectServer
 from ledgers.storage import LedgerStorage
 from metadata.cluster.cluster import open_cluster
@@ -74,3 +75,32 @@ def sweep_until(cluster: Cluster, done: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline, "the sweep deletes nothing"
         cluster.sweep()
         time.sleep(0.1)
+
+
+def while_the_server_restarts(real: Place, held: Held, run: Callable[[], None]) -> None:
+    """Run `run`. When its request is held, kill the server, let the request through, and start the server again after a further
+    request has failed. The kill is done by a second thread: Spark knows the session of the first one only.
+    """
+    seen: list[str] = []
+
+    def restart() -> None:
+        held.wait()
+        real.server.kill()
+        try:
+            with real.proxy.counting() as requests:
+                held.release()
+                deadline = time.monotonic() + 30
+                while not requests and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            seen.extend(requests)
+        finally:
+            real.server.start()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        run()
+    finally:
+        held.release()
+        thread.join(120)
+    assert seen, "the server was killed, and no request was sent while it was down"
