@@ -132,10 +132,17 @@ class ObjectProxy:
 
     @contextmanager
     def failing(
-        self, answer: tuple[int, str, str], *, operations: Collection[str] = (), times: int | None = None
+        self,
+        answer: tuple[int, str, str],
+        *,
+        operations: Collection[str] = (),
+        times: int | None = None,
+        when: When | None = None,
     ) -> Iterator[None]:
-        """Answer requests with an error. `operations`: of these kinds only. `times`: only this number of requests."""
-        with self._ruled(_Rule(operations, answer, times)):
+        """Answer requests with an error. `operations`: of these kinds only. `times`: only this number of requests. `when`: those
+        that it selects; it sees every request.
+        """
+        with self._ruled(_Rule(operations, answer, times, when=when)):
             yield
 
     @contextmanager

@@ -42,6 +42,11 @@ def number_of(error: OSError) -> int | None:
     return int(found.group(1)) if found else None
 
 
+def is_of_storage(error: OSError) -> bool:
+    """Return whether an error comes from the disk or from an object store. Other errors of pyarrow tell of invalid bytes."""
+    return number_of(error) is not None or any(word in str(error) for word in ("AWS Error", "google::cloud::"))
+
+
 def reason(error: OSError) -> str:
     """Return the operating system's text for an error, e.g. "No such file or directory"."""
     number = number_of(error)

@@ -6,34 +6,22 @@ The credentials come from the environment of each process, and are in no URI, re
 from __future__ import annotations
 
 import os
-import random
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pyarrow.fs as pafs
 
-T = TypeVar("T")
-
-ATTEMPTS: Final = 6
-"""How often a request is sent that gets no answer, or an answer that asks for another attempt (500, 503 SlowDown). The waits
-between the attempts are random, of at most 1, 2, 4, 8 and 16 s: a request that never succeeds fails after about 15 s, and at most
-31 s.
-"""
-_UNREADABLE: Final = "Failed to flush response stream"
-"""The text of pyarrow's error if the answer to a read is an error (503 SlowDown) that is longer than the range of the read. pyarrow
-tries no such read again, in contrast to longer ones.
-"""
-
-_FLAGS = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open")
-_TEXTS = ("scheme", "endpoint_override", "tls_ca_file_path")
-
+from ledgers.rereading import ATTEMPTS
 
 QUICK_ATTEMPTS: Final = 2
 """The same for deletions and replacements: a request that never succeeds fails after one second, and after eight if the server is
 silent.
 """
+
+
+_FLAGS = ("allow_bucket_creation", "allow_bucket_deletion", "allow_delayed_open")
+_TEXTS = ("scheme", "endpoint_override", "tls_ca_file_path")
 
 
 class Opened(NamedTuple):
@@ -67,20 +55,6 @@ def open_s3(uri: str) -> Opened:
         for attempts in (ATTEMPTS, QUICK_ATTEMPTS)
     )
     return Opened(patient, quick, path)
-
-
-def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep) -> T:
-    """Return what `read` returns. Call it again, after a wait, if its error is one that pyarrow does not try again and should.
-    Reads have no effect, so that is safe. Raises OSError.
-    """
-    for attempt in range(ATTEMPTS - 1):
-        try:
-            return read()
-        except OSError as error:
-            if _UNREADABLE not in str(error):
-                raise
-            wait(random.random() * 2**attempt)  # random, so that many tasks do not come back at once
-    return read()
 
 
 def endpoint(uri: str, environment: Mapping[str, str] | None = None) -> tuple[str, str] | None:

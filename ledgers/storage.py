@@ -158,7 +158,7 @@ class LedgerStorage:
 
         if self.is_local:
             return whole()
-        from ledgers.s3 import retried  # imported late, as RemoteFiles
+        from ledgers.rereading import retried  # imported late, as RemoteFiles
 
         with explained("read", self.place(rel)):
             return retried(whole)

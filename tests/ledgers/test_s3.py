@@ -6,7 +6,8 @@ import pytest
 
 from ledgers.errors import MissingFile, StorageError
 from ledgers.io_errors import explain
-from ledgers.s3 import ATTEMPTS, endpoint, retried, s3a_settings
+from ledgers.rereading import ATTEMPTS, retried
+from ledgers.s3 import endpoint, s3a_settings
 
 
 @pytest.mark.parametrize(

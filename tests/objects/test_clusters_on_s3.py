@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import pickle
+import random
 import threading
 
+import pyarrow as pa
 import pytest
 
+from conformance.object_proxy import DENIED, SLOW_DOWN
 from conformance.object_stores import SECRET_KEY
 from ledgers.errors import CorruptPart, MissingFile, StorageError
 from ledgers.storage import LedgerStorage
@@ -81,6 +84,46 @@ def test_verify_finds_missing_truncated_and_changed_objects(place: Place) -> Non
         with pytest.raises(CorruptPart):
             values(cluster)
         assert whole.rpartition("/")[2] not in str(found)
+
+
+def test_a_read_of_a_part_in_many_requests_is_tried_again(place: Place) -> None:
+    """pyarrow gives a read up at once if its range is shorter than the answer SlowDown. Here each range is shorter."""
+    status, code, _ = SLOW_DOWN
+    long_answer = (status, code, "x" * 1_000_000)
+    chance = random.Random(3)
+    with place.cluster() as cluster:
+        with cluster.begin() as txn:
+            noise = [chance.randbytes(2000) for _ in range(100)]
+            txn.append("t", pa.table({"v": range(100), "noise": noise}))
+            txn.commit()
+        with place.proxy.counting() as requests:
+            assert values(cluster) == list(range(100))
+        gets = requests["GetObject"]
+        assert gets > 1
+        for number in range(gets):
+            asked = 0
+
+            def chosen(name: str, target: str, number: int = number) -> bool:
+                nonlocal asked
+                asked += name == "GetObject"
+                return name == "GetObject" and asked == number + 1
+
+            with place.proxy.failing(long_answer, when=chosen):
+                assert values(cluster) == list(range(100))
+
+
+@pytest.mark.parametrize("operation", ["HeadObject", "GetObject"])
+def test_a_store_that_refuses_reads_is_no_damage(operation: str, place: Place) -> None:
+    """Otherwise a wrong key would make `verify` list every part as damaged, and a user would look for a backup."""
+    with place.cluster() as cluster:
+        append(cluster, 0)
+        cluster.sweep()
+        values(cluster)
+        with place.proxy.failing(DENIED, operations={operation}):
+            for act in (lambda: values(cluster), lambda: cluster.verify("t")):
+                with pytest.raises(StorageError, match=r"s3://.*parquet: the object store denies access"):
+                    act()
+        assert cluster.verify("t").damaged == []
 
 
 def test_backup_and_restore_with_ledgers_on_an_object_store(place: Place) -> None:
