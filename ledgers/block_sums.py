@@ -15,7 +15,7 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledgers.rereading import retried
+from ledgers.io_errors import retried
 
 BLOCK: Final = 64 * 1024
 KEY: Final = b"txnsegment.crc32c"

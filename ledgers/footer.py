@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ledgers.rereading import retried
+from ledgers.io_errors import retried
 
 _MAGIC = b"PAR1"
 _TRAILER = 8

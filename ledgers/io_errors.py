@@ -1,19 +1,33 @@
-"""Turns errors of the operating system and of object stores into errors of the ledger storage, with advice."""
+"""Turns errors of the operating system and of object stores into errors of the ledger storage, with advice. Tries reads of an object
+store again that pyarrow gives up too early.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledgers.errors import MissingFile, StorageError
 
 if TYPE_CHECKING:
     from ledgers.s3_errors import S3Failure
 
+T = TypeVar("T")
+
+ATTEMPTS: Final = 6
+"""How often a request is sent that gets no answer, or an answer that asks for another attempt (500, 503 SlowDown). The waits
+between the attempts are random, of at most 1, 2, 4, 8 and 16 s: a request that never succeeds fails after about 15 s, and at most
+31 s; if the server is silent, after 3 s more for each attempt.
+"""
+_UNREADABLE: Final = "Failed to flush response stream"
+"""The text of pyarrow's error if the answer to a read is an error (503 SlowDown) that is longer than the range of the read. pyarrow
+tries no such read again, in contrast to longer ones.
+"""
 _ERRNO = re.compile(r"\[errno (\d+)]", re.IGNORECASE)
 _NO_SPACE = "Free some space (`txnsegment sweep` deletes files that nothing refers to) or enlarge the volume, then run it again."
 _DENIED = "Give the user that runs this process (driver and executors) read and write access there."
@@ -89,3 +103,23 @@ def explained(doing: str, place: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise explain(error, doing, place) from error
+
+
+def retried(read: Callable[[], T], *, wait: Callable[[float], None] = time.sleep) -> T:
+    """Return what `read` returns. Call it again, after a wait, if its error is one that pyarrow does not try again and should.
+    Reads have no effect, so that is safe. Raises OSError.
+    """
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if _UNREADABLE not in str(error):
+                raise
+            wait(_chance() * 2**attempt)  # random, so that many tasks do not come back at once
+    return read()
+
+
+def _chance() -> float:
+    import random  # imported late, because hardly any process needs it
+
+    return random.random()

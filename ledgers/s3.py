@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pyarrow.fs as pafs
 
-from ledgers.rereading import ATTEMPTS
+from ledgers.io_errors import ATTEMPTS
 
 QUICK_ATTEMPTS: Final = 2
 """The same for deletions and replacements: a request that never succeeds fails after one second, and after eight if the server is

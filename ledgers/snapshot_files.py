@@ -23,9 +23,8 @@ import fastavro
 
 from ledgers.avro_containers import container, decoded, put_long, unpacked, writer_schema
 from ledgers.errors import CorruptSnapshot, MissingFile
-from ledgers.io_errors import explained
+from ledgers.io_errors import explained, retried
 from ledgers.model import CompactedPart, Ledger, Part
-from ledgers.rereading import retried
 from ledgers.snapshot_checks import check_block, check_numbers
 from ledgers.storage import LedgerStorage
 

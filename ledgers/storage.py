@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ledgers.credentials import holds_credentials, shown
 from ledgers.errors import StorageError
-from ledgers.io_errors import explained
+from ledgers.io_errors import explained, retried
 from ledgers.local_files import LocalFiles, LocalOutput, publish_outputs
 from ledgers.plain_text import harmful
 
@@ -158,8 +158,6 @@ class LedgerStorage:
 
         if self.is_local:
             return whole()
-        from ledgers.rereading import retried  # imported late, as RemoteFiles
-
         with explained("read", self.place(rel)):
             return retried(whole)
 

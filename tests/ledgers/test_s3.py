@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledgers.errors import MissingFile, StorageError
-from ledgers.io_errors import explain
-from ledgers.rereading import ATTEMPTS, retried
+from ledgers.io_errors import ATTEMPTS, explain, retried
 from ledgers.s3 import endpoint, s3a_settings
 
 

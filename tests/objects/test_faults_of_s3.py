@@ -18,7 +18,7 @@ import pytest
 from conformance.object_proxy import DENIED, EXPIRED, LOST, RESET, SLOW_DOWN
 from conformance.object_stores import VersityGateway
 from ledgers.errors import StorageError
-from ledgers.rereading import ATTEMPTS
+from ledgers.io_errors import ATTEMPTS
 from ledgers.storage import LedgerStorage
 from metadata.cluster.ledger_root import HANDOVER_SECONDS
 from metadata.maintenance.deleting import BATCH_SECONDS
