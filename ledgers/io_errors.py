@@ -1,5 +1,5 @@
-"""Turns errors of the operating system and of object stores into errors of the ledger storage, with advice. Tries reads of an object
-store again that pyarrow gives up too early.
+"""Turns errors of the operating system and of object stores into errors of the ledger storage, with advice. Tries those reads of an
+object store again that pyarrow gives up too early.
 """
 
 from __future__ import annotations
