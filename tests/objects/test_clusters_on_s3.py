@@ -29,12 +29,7 @@ def test_rows_are_read_compacted_trimmed_swept_and_verified(place: Place) -> Non
         assert sum(len(one.rows) for one in taken) == 60
         cluster.sweep()  # folds the registrations into index snapshots
         assert place.objects(".avro")
-        parts = place.objects(".parquet")
-        cluster.compact("t", min_files=2)
-        assert values(cluster) == list(range(60))
-        # The newest registration stays in the log, and names its part.
-        sweep_until(cluster, lambda: len(place.objects(".parquet")) == 2)
-        assert len(set(parts) & set(place.objects(".parquet"))) == 1
+        assert cluster.compact("t", min_files=2).files_after == 1
         assert values(cluster) == list(range(60))
         found = cluster.verify("t")
         assert (found.rows, found.damaged) == (60, [])
@@ -42,8 +37,10 @@ def test_rows_are_read_compacted_trimmed_swept_and_verified(place: Place) -> Non
         cluster.sweep()
         cluster.retention.set("t", keep_bytes=1)
         assert cluster.retention.trim("t").rows == 60
+        # Compaction replaced six parts, and the trim took the rows of the compacted file. One part is left.
         sweep_until(cluster, lambda: len(place.objects(".parquet")) == 1)
         assert values(cluster) == list(range(60, 70))
+        assert cluster.verify("t").damaged == []
 
 
 def test_requests_are_as_few_as_the_page_says(place: Place) -> None:
@@ -53,7 +50,9 @@ def test_requests_are_as_few_as_the_page_says(place: Place) -> None:
         with place.proxy.counting() as commit:
             append(cluster, 10)
         assert commit["PutObject"] == 1 or commit["PutObject"] == 2, "one part, and perhaps an index snapshot of a fold"
-        assert commit["HeadObject"] == 3, "reading the footer back, and before the commit the mark and the part"
+        assert 3 <= commit["HeadObject"] <= 4, (
+            "to read the footer back; before the commit for the mark and the part; perhaps of a fold"
+        )
         assert commit["GetObject"] <= 2
         assert not {"CreateMultipartUpload", "ListObjectsV2", "HeadBucket"} & commit.keys()
         with place.proxy.counting() as read:
