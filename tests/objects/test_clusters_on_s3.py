@@ -51,7 +51,7 @@ def test_requests_are_as_few_as_the_page_says(place: Place) -> None:
             append(cluster, 10)
         assert commit["PutObject"] == 1 or commit["PutObject"] == 2, "one part, and perhaps an index snapshot of a fold"
         assert 3 <= commit["HeadObject"] <= 4, (
-            "to read the footer back; before the commit for the mark and the part; perhaps of a fold"
+            "the footer; before the commit the mark and the part; perhaps a fold"
         )
         assert commit["GetObject"] <= 2
         assert not {"CreateMultipartUpload", "ListObjectsV2", "HeadBucket"} & commit.keys()
