@@ -50,9 +50,7 @@ def test_requests_are_as_few_as_the_page_says(place: Place) -> None:
         with place.proxy.counting() as commit:
             append(cluster, 10)
         assert commit["PutObject"] == 1 or commit["PutObject"] == 2, "one part, and perhaps an index snapshot of a fold"
-        assert 3 <= commit["HeadObject"] <= 4, (
-            "the footer; before the commit the mark and the part; perhaps a fold"
-        )
+        assert 3 <= commit["HeadObject"] <= 4, "the footer; before the commit the mark and the part; perhaps a fold"
         assert commit["GetObject"] <= 2
         assert not {"CreateMultipartUpload", "ListObjectsV2", "HeadBucket"} & commit.keys()
         with place.proxy.counting() as read:
