@@ -55,10 +55,18 @@ endef
 define CHECK_MAVEN
 for program in mvn javac; do \
   if ! command -v "$$program" >/dev/null; then \
-    echo "make pulsar needs Maven and a JDK, and there is no $$program on PATH." >&2; \
+    echo "make $@ needs Maven and a JDK, and there is no $$program on PATH." >&2; \
     echo "Install them (Debian, Ubuntu: apt install maven openjdk-17-jdk-headless)." >&2; exit 1; \
   fi; \
 done
+endef
+
+# VersityGW is built from its Go module. The same check as conformance/object_stores.py.
+define CHECK_GO
+if ! command -v versitygw >/dev/null && ! command -v go >/dev/null; then \
+  echo "make $@ needs Go, which builds the object store VersityGW, and there is no go on PATH." >&2; \
+  echo "Install Go 1.25 or newer, or put a versitygw on PATH." >&2; exit 1; \
+fi
 endef
 
 # `make browser` drives a real Chromium. The same search as tests/support/browser.py.
@@ -118,9 +126,10 @@ check: venv lint  ## lint, then the tests that need no other process (90 seconds
 
 # Three processes on two cores: about a quarter of the time each test process waits for a server, a driver or a process it started.
 .PHONY: test
-test: venv lint  ## lint, then all tests but those of make pulsar and make browser
-	@$(FILES_IN_MEMORY); echo "Left out: the tests that need a real Pulsar broker (make pulsar) or Chromium (make browser)."; set -x; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pulsar and not browser" $(PYTEST_ARGS)
+test: venv lint  ## lint, then all tests but those of make pulsar, make objects and make browser
+	@$(FILES_IN_MEMORY); \
+	echo "Left out: tests that need a Pulsar broker (make pulsar), an object store (make objects) or Chromium (make browser)."; set -x; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not pulsar and not objects and not browser" $(PYTEST_ARGS)
 
 # Playwright is installed by these targets alone. It drives the browser of the machine and downloads none.
 INSTALL_PLAYWRIGHT := $(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
@@ -139,6 +148,12 @@ screenshots: venv  ## take the screenshots of docs/ui.md again, of a live cluste
 pulsar: venv  ## run the tests that need a real Pulsar 5 broker, which Maven downloads (docs/pulsar.md)
 	@$(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "pulsar and not chaos" $(PYTEST_ARGS)
+
+# The first run builds VersityGW (some five minutes). Later runs find it in the user's cache.
+.PHONY: objects
+objects: venv  ## run the tests that need a real object store, which Go builds, and the jars of s3a (docs/deployment.md)
+	@$(CHECK_GO); $(CHECK_MAVEN); $(FILES_IN_MEMORY); set -x; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m objects tests/objects $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)

@@ -9,7 +9,6 @@ the virtual environment, or, without a virtual environment, in the user's cache.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from conformance.maven import run_maven
+from conformance.maven import kept_classpath, kept_in, run_maven
 from metadata.common.errors import ConfigurationError
 from txnsegment.java import find_java
 
@@ -49,15 +48,7 @@ def classpath_in(folder: Path) -> str:
     """Return the class path that is kept in this folder. If there is none, or if one of its jars is gone, ask Maven for it. Raises
     ConfigurationError if there is no Maven, or if Maven fails.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}.classpath"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (kept.exists() and _complete(kept.read_text(encoding="utf-8"))):
-            partial = kept.with_suffix(".partial")
-            _ask_maven(partial)
-            partial.rename(kept)
-    return kept.read_text(encoding="utf-8")
+    return kept_classpath(POM, folder, f"Pulsar {VERSION}")
 
 
 def broker_jar(version: str) -> Path:
@@ -76,21 +67,7 @@ def broker_jar(version: str) -> Path:
 
 
 def _folder() -> Path:
-    """Return the folder of the class path: in the virtual environment, else in the user's cache."""
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "pulsar"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "txnsegment" / "pulsar"
-
-
-def _complete(classpath: str) -> bool:
-    """Return whether every jar still exists. Maven's repository may have been cleaned since."""
-    return bool(classpath) and all(Path(jar).exists() for jar in classpath.split(os.pathsep))
-
-
-def _ask_maven(file: Path) -> None:
-    """Let Maven write the class path into this file. Raises ConfigurationError."""
-    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={file}", "-f", str(POM)]
-    run_maven(goal, lambda: file.exists() and _complete(file.read_text(encoding="utf-8")), f"Pulsar {VERSION}")
+    return kept_in("pulsar")
 
 
 def java_command(

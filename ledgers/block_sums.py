@@ -15,6 +15,8 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledgers.io_errors import retried
+
 BLOCK: Final = 64 * 1024
 KEY: Final = b"txnsegment.crc32c"
 """The footer's key for the checksums: numbers of four bytes, little-endian, in base64."""
@@ -118,8 +120,12 @@ class CheckedInput:
 
     def _checked(self, begin: int, end: int) -> pa.Buffer:
         """Read the blocks from `begin` to `end`, and check each."""
-        self._stream.seek(begin)
-        found = self._stream.read_buffer(end - begin)
+
+        def whole() -> pa.Buffer:
+            self._stream.seek(begin)
+            return self._stream.read_buffer(end - begin)
+
+        found = retried(whole)
         if found.size < end - begin:
             raise BadBlock(f"it ends after {begin + found.size} bytes")
         for at in range(0, end - begin, BLOCK):

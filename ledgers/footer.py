@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ledgers.io_errors import retried
+
 _MAGIC = b"PAR1"
 _TRAILER = 8
 _GUESS = 64 * 1024
@@ -34,13 +36,21 @@ class NotParquet(Exception):
     """The bytes do not end as a Parquet file does. The text names the problem."""
 
 
+def _end(stream: pa.NativeFile, begin: int) -> bytes:
+    def once() -> bytes:
+        stream.seek(begin)
+        found: bytes = stream.read()
+        return found
+
+    return retried(once)
+
+
 def read_footer(stream: pa.NativeFile) -> Footer:
     """Read the tail of an open file, usually in one call. Raises NotParquet, OSError."""
     size: int = stream.size()
     if size < len(_MAGIC) + _TRAILER:
         raise NotParquet(f"its {size} bytes are too few for a Parquet file")
-    stream.seek(max(size - _GUESS, 0))
-    tail: bytes = stream.read()
+    tail = _end(stream, max(size - _GUESS, 0))
     whole = tail if size <= _GUESS else None
     if tail[-4:] != _MAGIC:
         raise NotParquet("it does not end as a Parquet file does")
@@ -48,7 +58,6 @@ def read_footer(stream: pa.NativeFile) -> Footer:
     if length > size - len(_MAGIC):
         raise NotParquet(f"its footer claims {length} bytes of {size}")
     if length > len(tail):
-        stream.seek(size - length)
-        tail = stream.read()
+        tail = _end(stream, size - length)
     tail = tail[-length:]
     return Footer(size, zlib.crc32(tail[:-_TRAILER]), tail, whole)

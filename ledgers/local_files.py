@@ -35,6 +35,8 @@ class LocalFiles:
     and not an empty root.
     """
 
+    region = ""
+
     def __init__(self, root: str) -> None:
         self.root = Path(root or "/")
         self._disk = disk()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ledgers.block_sums import BadBlock, CheckedInput, read_sums
 from ledgers.errors import CorruptPart, MissingFile
 from ledgers.footer import Footer, NotParquet, read_footer
-from ledgers.io_errors import explain, number_of
+from ledgers.io_errors import explain, is_of_storage
 from ledgers.leaves import leaves_of
 from ledgers.model import CompactedPart, Part
 from ledgers.page_headers import BadPage, check_pages
@@ -163,6 +163,8 @@ def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
         found = metadata.get(STAGING_KEY)
         return None if found is None else found.decode()
     except (NotParquet, pa.ArrowException, ValueError, OSError) as error:
+        if isinstance(error, OSError) and is_of_storage(error):
+            raise explain(error, "read", storage.place(path)) from error
         raise CorruptPart(f"The file {path} in {storage.uri} is not a part: {error}.") from error
 
 
@@ -181,9 +183,9 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
     except (pa.ArrowException, ValueError, OverflowError) as error:  # numbers and names that pyarrow cannot convert to Python
         raise _corrupt(storage, part, where, str(error)) from error
     except OSError as error:
-        if number_of(error) is None:  # pyarrow reports a damaged page as an OSError without a number
+        if not is_of_storage(error):  # pyarrow reports a damaged page as an OSError, too
             raise _corrupt(storage, part, where, str(error)) from error
-        raise explain(error, "read", f"{storage.uri}/{part.path}") from error
+        raise explain(error, "read", storage.place(part.path)) from error
 
 
 def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile | None, pq.ParquetFile]:

@@ -23,7 +23,7 @@ import fastavro
 
 from ledgers.avro_containers import container, decoded, put_long, unpacked, writer_schema
 from ledgers.errors import CorruptSnapshot, MissingFile
-from ledgers.io_errors import explained
+from ledgers.io_errors import explained, retried
 from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.snapshot_checks import check_block, check_numbers
 from ledgers.storage import LedgerStorage
@@ -301,7 +301,7 @@ class LedgerFile:
     """An open ledger file, whose header is checked against the length and `crc` in a head. Raises CorruptSnapshot."""
 
     def __init__(self, storage: LedgerStorage, path: str, header_bytes: int, crc: int) -> None:
-        self._place = f"{storage.uri}/{path}"
+        self._place = storage.place(path)
         try:
             self._stream = storage.open_input(path)
         except MissingFile as error:
@@ -309,7 +309,7 @@ class LedgerFile:
         try:
             with explained("read", self._place):
                 self._size: int = self._stream.size()
-                raw = self._stream.read(header_bytes) if header_bytes <= self._size else b""
+                raw = self._read(0, header_bytes) if header_bytes <= self._size else b""
             if len(raw) != header_bytes or zlib.crc32(raw) != crc:
                 raise corrupt(self._place, "the CRC of its header differs")
             self.header_bytes = header_bytes
@@ -325,14 +325,21 @@ class LedgerFile:
     def __exit__(self, *error: object) -> None:
         self._stream.close()
 
+    def _read(self, at: int, count: int) -> bytes:
+        def once() -> bytes:
+            self._stream.seek(at)
+            found: bytes = self._stream.read(count)
+            return found
+
+        return retried(once)
+
     def raw_blocks(self, after: int = -1, through: int | None = None) -> Iterator[bytes]:
         """Yield the blocks that hold numbers with after < number <= through, in order, each checked against its CRC."""
         at = self.header_bytes
         for block in self.blocks:
             if block.last > after and (through is None or block.first <= through):
                 with explained("read", self._place):
-                    self._stream.seek(min(at, self._size))
-                    raw = self._stream.read(min(block.size, self._size))
+                    raw = self._read(min(at, self._size), min(block.size, self._size))
                 if len(raw) != block.size or zlib.crc32(raw) != block.crc:
                     raise corrupt(self._place, f"the CRC of its block of ledgers {block.first} to {block.last} differs")
                 yield raw

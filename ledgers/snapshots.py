@@ -220,7 +220,7 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
     """Read the snapshot with the head `path`. Heads never change, so results can be cached. Raises CorruptSnapshot,
     StorageError.
     """
-    place = f"{storage.uri}/{path}"
+    place = storage.place(path)
     try:
         data = storage.read(path)
     except MissingFile as error:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ledgers.credentials import holds_credentials, shown
 from ledgers.errors import StorageError
+from ledgers.io_errors import explained, retried
 from ledgers.local_files import LocalFiles, LocalOutput, publish_outputs
 from ledgers.plain_text import harmful
 
@@ -62,7 +63,10 @@ def publish_all(outputs: Sequence[Output]) -> None:
 
 
 class Files(Protocol):
-    """A kind of storage. Paths are relative to its root; all methods raise StorageError."""
+    """A kind of storage. Paths are relative to its root; all methods raise StorageError. `region`: that of an S3 bucket."""
+
+    @property
+    def region(self) -> str: ...
 
     def create(self) -> None: ...
     def publish(self, rel: str, data: bytes) -> None: ...
@@ -120,6 +124,10 @@ class LedgerStorage:
 
         return RemoteFiles(self.uri)
 
+    def place(self, rel: str) -> str:
+        """Return the URI of a file for messages. It has no settings (`?region=..`)."""
+        return f"{self.uri.partition('?')[0] if not self.is_local else self.uri}/{rel}"
+
     def create(self) -> None:
         """Create the root if it is missing. On an object store, check that the bucket can be reached."""
         self._files.create()
@@ -142,9 +150,16 @@ class LedgerStorage:
 
     def read(self, rel: str) -> bytes:
         """Return the content of a file. Raises MissingFile."""
-        with self.open_input(rel) as stream:
-            data: bytes = stream.read()
-            return data
+
+        def whole() -> bytes:
+            with self.open_input(rel) as stream:
+                data: bytes = stream.read()
+                return data
+
+        if self.is_local:
+            return whole()
+        with explained("read", self.place(rel)):
+            return retried(whole)
 
     def open_input(self, rel: str) -> pa.NativeFile:
         """Open a file for random-access reading. The file is not memory-mapped, because a process is killed if a file that it has
@@ -180,6 +195,16 @@ class LedgerStorage:
     def spark_uri(self, rel: str) -> str:
         """Return a file's path for `spark.read.parquet`: a Hadoop path (not percent-encoded; `s3://` becomes `s3a://`)."""
         return f"{self._spark_root}/{_checked(rel)}"
+
+    def spark_settings(self) -> dict[str, str]:
+        """Return the settings of Hadoop by which Spark reads `spark_uri`: endpoint and region of an S3 bucket, without credentials.
+        Empty for other storages.
+        """
+        if not self.uri.startswith("s3://"):
+            return {}
+        from ledgers.s3 import s3a_settings  # imported late, as RemoteFiles
+
+        return s3a_settings(self.uri, self._files.region)
 
     def relative(self, spark_uri: str) -> str:
         """Return the path of a file relative to the root. `spark_uri`: the file's path as Spark gives it, e.g. in

@@ -21,6 +21,7 @@ from metadata.client.client import shared_client
 from metadata.common.errors import OptionError
 from metadata.common.options import option_text
 from metadata.records.names import topic_of
+from spark_txn_source import s3a
 from spark_txn_source.columns import METADATA_NAMES, Columns, columns_now
 from spark_txn_source.current_names import with_current_names
 from spark_txn_source.options import ReadOptions
@@ -173,9 +174,10 @@ def _groups(piece: Piece) -> tuple[int, ...]:
 def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """Return all rows of the files as a DataFrame of Spark's own reader."""
     uris = [storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
-    with _listing_by_driver(spark, len(uris)):
-        return (
+    with _listing_by_driver(spark, len(uris)), s3a.pointed(spark, storage):
+        rows = (
             spark.read.schema(columns.wanted)
+            .options(**s3a.settings(spark, storage))
             .option("mergeSchema", "false")
             .option("ignoreMissingFiles", "false")
             .option("ignoreCorruptFiles", "false")
@@ -183,6 +185,9 @@ def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], c
             .option("parquet.page.verify-checksum.enabled", "true")
             .parquet(*uris)
         )
+        if not storage.is_local:
+            _ = rows.schema  # a Spark Connect server looks at the files only when it is asked for something
+        return rows
 
 
 def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:

@@ -68,7 +68,7 @@ def read_mark(storage: LedgerStorage) -> Mark | None:
     except MissingFile:
         return None
     except CorruptRecord as error:
-        raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error.message}", advice="Restore it from a copy.") from error
+        raise ConfigurationError(f"{storage.place(MARK)} is damaged: {error.message}", advice="Restore it from a copy.") from error
 
 
 def marked(storage: LedgerStorage) -> str | None:

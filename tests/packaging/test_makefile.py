@@ -107,6 +107,21 @@ def test_make_pulsar_without_maven_names_the_next_step(bare: Path, tmp_path: Pat
     assert "apt install maven openjdk-17-jdk-headless" in ran.stderr
 
 
+def test_make_objects_without_go_names_the_next_step(bare: Path, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "installed").touch()
+    ran = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), "objects", f"VENV={tmp_path / 'venv'}"],
+        env={"PATH": str(bare)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "make objects needs Go" in ran.stderr
+    assert "put a versitygw on PATH" in ran.stderr
+
+
 @pytest.mark.parametrize("target", ["browser", "screenshots"])
 def test_make_browser_without_chromium_names_the_next_step(target: str, bare: Path, tmp_path: Path) -> None:
     (tmp_path / "venv").mkdir()
@@ -124,7 +139,7 @@ def test_make_browser_without_chromium_names_the_next_step(target: str, bare: Pa
 
 
 PROCESSES = {"subprocess", "multiprocessing", "ProcessPoolExecutor", "fork", "posix_spawn", "find_java"}
-SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "PulsarBroker", "SparkSession"}
+SERVERS = {"ZooKeeperServer", "ZooKeeperEnsemble", "PulsarBroker", "SparkSession", "MotoServer", "VersityGateway"}
 
 
 def names(tree: ast.AST) -> set[str]:
