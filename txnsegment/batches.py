@@ -185,17 +185,30 @@ def table_of_rows(given: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _refuse_changed_times(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Raise ValueError for dates together with times, for times with a zone together with times without one, and for times with
-    nanoseconds. Arrow would take the hours or the nanoseconds from a time, or shift it to UTC, and say nothing.
+    """Raise ValueError for dates together with times, for times with a zone together with times without one, and for times and
+    durations with nanoseconds, also inside lists and structs. Arrow would take the hours or the nanoseconds from a time, or shift
+    it to UTC, and say nothing.
     """
-    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+    if not _has_times(kind):
         return
-    times = [value for value in values if isinstance(value, date) and value == value]  # NaT of pandas differs from itself
-    if fine := next((value for value in times if getattr(value, "nanosecond", 0)), None):  # of a Timestamp of pandas
-        raise ValueError(f"{fine} has nanoseconds, and topics keep microseconds (Timestamp.floor('us'))")
+    if pa.types.is_list(kind):
+        _refuse_changed_times([inner for value in values if value is not None for inner in value], kind.value_type)
+        return
+    if pa.types.is_struct(kind):
+        for field in kind:
+            _refuse_changed_times([value.get(field.name) for value in values if value is not None], field.type)
+        return
+    for value in values:  # NaT of pandas differs from itself
+        if (getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)) and value == value:
+            raise ValueError(f"{value} has nanoseconds, and topics keep microseconds ({type(value).__name__}.floor('us'))")
+    times = [value for value in values if isinstance(value, date) and value == value]
     found = {value.tzinfo is not None if isinstance(value, datetime) else None for value in times}
     if len(found) > 1:
         raise ValueError("dates and times, or times with and without a zone, are mixed")
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    return pa.types.is_temporal(kind) or any(_has_times(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _no_batches(given: object, where: str = "") -> SchemaError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from math import isinf
 from typing import Any, Final, NamedTuple, SupportsIndex
 
 import pyarrow as pa
@@ -82,7 +83,8 @@ def _test(column: str, operation: str, value: object, kind: T.DataType) -> RowTe
         if isinstance(value, str | bytes) or not isinstance(value, list | tuple | set | frozenset):
             raise OptionError(f"filter asks for {column} {operation} {value!r}, which is no list.", advice=_FORM)
         scalars = [_scalar(column, one, kind) for one in value]
-        among = pa.array(scalars, _arrow_type(kind))
+        zeros = [0.0, -0.0] if pa.types.is_floating(_arrow_type(kind)) and any(one.as_py() == 0 for one in scalars) else []
+        among = pa.array([*scalars, *zeros], _arrow_type(kind))  # 0.0 = -0.0, but for Arrow one is not among the other
         if operation == "in":
             return RowTest(column, lambda found: pc.is_in(found, among), _condition(column, skipping.EQUAL, raw_kind, scalars))
         return RowTest(column, lambda found: pc.and_(pc.is_valid(found), pc.invert(pc.is_in(found, among))), None)
@@ -113,7 +115,12 @@ def _scalar(column: str, value: object, kind: T.DataType) -> pa.Scalar:
             raise TypeError("a timestamp is compared with a datetime with a time zone, a timestamp_ntz with one without")
         if isinstance(kind, T.DateType) and isinstance(value, datetime):
             raise TypeError("a date is compared with a date")
-        return pa.scalar(value, _arrow_type(kind))
+        if getattr(value, "nanosecond", 0):  # of a Timestamp of pandas
+            raise ValueError("a topic keeps microseconds, and this time has nanoseconds")
+        scalar = pa.scalar(value, _arrow_type(kind))
+        if isinstance(kind, T.FloatType) and isinf(scalar.as_py()) and not isinf(value):  # type: ignore[arg-type]
+            raise OverflowError("a float cannot hold this number")
+        return scalar
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise OptionError(
             f"filter compares the column {column}, of the type {kind.simpleString()}, with {value!r}: {error}.",

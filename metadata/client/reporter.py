@@ -79,8 +79,9 @@ class Reporter:
             if os.getpid() != self._pid:
                 self._begin_process()
             if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name="txnsegment-reports", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="txnsegment-reports", daemon=True)
+                thread.start()  # raises if the process may have no more threads; then `close` has none to wait for
+                self._thread = thread
 
     def _run(self) -> None:
         wait(self.cluster.clock, self._ended, min(self.first_s, self.every_s))

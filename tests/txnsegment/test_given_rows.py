@@ -231,6 +231,22 @@ def test_dates_and_times_or_times_with_and_without_a_zone_are_not_mixed(cluster:
         txn.append("t", [{"a": value} for value in given])
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        [[DAY, NAIVE]],
+        [[DAY], [NAIVE]],
+        [{"at": DAY}, None, {"at": NAIVE}],
+        [[{"at": NAIVE}, {}], [{"at": NAIVE.replace(tzinfo=datetime.UTC)}]],
+        [[pd.Timestamp("2026-01-01T00:00:00.000000001")]],
+        [pd.Timedelta(1, "ns")],
+    ],
+)
+def test_times_inside_lists_and_structs_are_not_changed_either(cluster: Cluster, given: list[Any]) -> None:
+    with cluster.begin() as txn, pytest.raises(SchemaError, match="the column 'a' are not of one type"):
+        txn.append("t", [{"a": value} for value in given])
+
+
 def test_a_row_whose_column_has_no_text_as_its_name_is_refused(cluster: Cluster) -> None:
     with cluster.begin() as txn, pytest.raises(SchemaError, match="the name of the column 1 is no text"):
         txn.append("t", [{1: "x"}])

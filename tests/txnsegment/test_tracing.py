@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -268,3 +270,66 @@ def test_a_span_keeps_the_types_of_its_attributes(spans: Spans) -> None:
     with span("plan", topics=("a", "b"), rows=3, none=None, skipped=True):
         pass
     assert attributes(spans.take()[0]) == {"topics": ("a", "b"), "rows": 3, "skipped": True}
+
+
+class Broken(SpanProcessor):
+    """A processor that raises at the start or the end of the spans of one name."""
+
+    def __init__(self, name: str, *, at_end: bool) -> None:
+        self.name, self.at_end, self.raised = f"txnsegment.{name}", at_end, 0
+
+    def _raise(self, name: str, *, at_end: bool) -> None:
+        if (name, at_end) == (self.name, self.at_end):
+            self.raised += 1
+            raise RuntimeError("a broken processor of spans")
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self._raise(span.name, at_end=False)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._raise(span.name, at_end=True)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("name", ["append", "commit", "open", "decide"])
+def test_a_processor_that_raises_breaks_no_commit(cluster: Cluster, topic: str, spans: Spans, name: str, at_end: bool) -> None:
+    """Without the guard a commit raises after its header is COMMITTED, and the caller takes its rows for lost."""
+    broken = Broken(name, at_end=at_end)
+    spans.provider.add_span_processor(broken)
+    with cluster.begin() as txn:
+        txn.append("t", ROWS)
+        assert txn.commit().rows == 2
+    assert broken.raised == 1
+    assert cluster.topics.read("t").read_all().num_rows == 2
+    spans.take()
+    with cluster.begin() as txn:
+        txn.append("t", ROWS)
+        txn.abort()
+    assert named(spans.take(), "abort").parent is None  # the lost span did not stay the current one
+
+
+def test_an_error_of_the_work_passes_a_processor_that_raises(spans: Spans) -> None:
+    spans.provider.add_span_processor(Broken("work", at_end=True))
+    with pytest.raises(StorageError, match="the disk is full"), span("work"):
+        raise StorageError("the disk is full")
+
+
+def test_a_provider_that_cannot_be_loaded_breaks_no_commit(cluster: Cluster, topic: str) -> None:
+    """The variable of OpenTelemetry may name a provider that is not installed. Each use of the API then raises."""
+    program = f"""
+import txnsegment
+cluster = txnsegment.connect({cluster.url!r})
+with cluster.begin() as txn:
+    txn.append("t", [{{"k": "a", "n": 1}}])
+    assert txn.commit().rows == 1
+cluster.close()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ, OTEL_PYTHON_TRACER_PROVIDER="no_such_provider"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert cluster.topics.read("t").read_all().num_rows == 1

@@ -202,6 +202,25 @@ def test_an_error_of_the_reports_reaches_no_commit() -> None:
     assert figures.changed is None
 
 
+def test_a_process_that_may_have_no_more_threads_commits_and_closes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a process is one at the limit of its threads, or at its end (Python from 3.12). `close` waited for a thread that had not
+    started, and raised.
+    """
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "txnsegment-reports":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    cluster = connect(url)
+    with cluster.begin() as txn:
+        txn.append("t", [{"n": 1}])
+        assert txn.commit().rows == 1
+    cluster.close()
+
+
 def test_a_client_reports_by_itself_and_says_when_it_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that is shorter than the first report is seen, too."""
     monkeypatch.setenv("TXNSEGMENT_REPORT_SECONDS", "15")
