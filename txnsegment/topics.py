@@ -101,7 +101,7 @@ class ClusterTopics:
         columns: Sequence[str] | None = None,
         start: Place = "earliest",
         end: Place = "latest",
-        filter: Filter = (),
+        filter: Filter | None = None,
         metadata: bool = False,
     ) -> pa.RecordBatchReader:
         """Return the committed rows of a topic as a stream of Arrow batches, which pandas, Polars and DuckDB take. No subscription
@@ -121,7 +121,8 @@ class ClusterTopics:
         Raises the errors of a batch read of Spark: TopicNotFound, SchemaError (no such column, or the topic has no schema yet),
         OptionError, OffsetOutOfRange, DataLoss (rows after `start` are gone). The stream raises CorruptPart, StorageError.
         """
-        return read(self._client, options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata), filter)
+        options = options_of(self._client.cluster.url, name, columns, start, end, metadata=metadata)
+        return read(self._client, options, () if filter is None else filter)
 
     def columns_now(self, name: str) -> StructType | None:
         """Return the columns of a topic; None if it does not exist, or has no schema yet. Raises OptionError for a bad name."""
