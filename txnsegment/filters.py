@@ -68,7 +68,10 @@ def selected(batch: pa.RecordBatch, wanted: Sequence[RowTest]) -> pa.RecordBatch
 def _test(column: str, operation: str, value: object, kind: T.DataType) -> RowTest:
     if operation not in _OPERATORS and operation not in _SETS:
         known = ", ".join([*_OPERATORS, *_SETS])
-        raise OptionError(f"filter has the operator {operation!r}, which there is not.", advice=f"There are {known}.")
+        raise OptionError(
+            f"filter has the operator {operation!r}, which there is not.",
+            advice=f'There are {known}; (column, "=", None) asks for null.',
+        )
     if value is None and operation in ("=", "==", "!="):
         if operation == "!=":
             return RowTest(column, pc.is_valid, Condition(column, skipping.NOT_NULL))

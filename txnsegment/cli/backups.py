@@ -42,7 +42,7 @@ def restore(
     service_url: ServiceUrl = None,
 ) -> None:
     """Restore a cluster from a backup into an empty folder or chroot (--service-url). The restored cluster takes over the ledgers
-    of the old cluster.
+    of the old cluster, which cannot be opened any more. To try a backup, give a copy of the ledgers by --ledgers.
     """
     from txnsegment.backup import restore as restore_backup  # imported late, because pyarrow takes long to load
 
