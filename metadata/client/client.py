@@ -125,11 +125,18 @@ class Client:
 def client(cluster: Cluster, background: Callable[[Job], None] | None = None) -> Client:
     """Return a new client. `background` receives the work that follows a commit and for which no caller waits. If it is None, the
     client starts a thread for this work, and the thread also does a share of the sweeping. Such a client also reports its figures.
+
+    Raises ConfigurationError, and closes the cluster, if the environment has a bad time between two reports.
     """
     buffer = transaction_buffer(cluster)
     own = Background(lambda: made.sweeper.share())
     made = Client(cluster, buffer, Topics(cluster), background or own, own.close)
     if background is None and not cluster.store.read_only:
+        try:
+            interval_s()  # a bad value is told now, not in the middle of a commit
+        except BaseException:
+            cluster.close()
+            raise
         cluster.figures.changed = made.report
     return made
 

@@ -14,7 +14,7 @@ from copy import copy
 from types import TracebackType
 from typing import Final
 
-from metadata.common.errors import AckConflict, TxnConflict, VersionConflict
+from metadata.common.errors import AckConflict, ConfigurationError, TxnConflict, VersionConflict
 
 log = logging.getLogger("txnsegment.reports")
 
@@ -38,7 +38,7 @@ def bucket(seconds: float) -> int:
 
 
 def interval_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds between two reports; 0 if this process writes none. A value that is no number is logged, and ignored."""
+    """Return the seconds between two reports; 0 if this process writes none. Raises ConfigurationError."""
     text = environment.get(VARIABLE, "").strip()
     try:
         seconds = float(text or EVERY_S)
@@ -46,8 +46,10 @@ def interval_s(environment: Mapping[str, str] = os.environ) -> float:
         seconds = -1.0
     if 0 <= seconds <= 86_400:
         return seconds
-    log.warning("%s=%.50r is not a number of seconds up to 86400: reports are written every %g s", VARIABLE, text, EVERY_S)
-    return EVERY_S
+    raise ConfigurationError(
+        f"The environment variable {VARIABLE} is {text!r:.100}, which is not a number of seconds up to 86400.",
+        advice=f"Give the time between two reports of this process, such as {EVERY_S:g}, or 0 for no reports.",
+    )
 
 
 class Counts:

@@ -16,7 +16,7 @@ from metadata.client.reporter import Reporter, program
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.cluster.figures import MOST_APPLICATIONS, MOST_NAME, MOST_READS, Figures, interval_s
 from metadata.cluster.reports import delete_old, read_reports
-from metadata.common.errors import Fenced, Unavailable
+from metadata.common.errors import ConfigurationError, Fenced, Unavailable
 from metadata.records import paths
 from metadata.records.driver_records import DriverReport
 from metadata.records.paths import Key
@@ -266,10 +266,16 @@ def test_reports_are_off_by_the_variable(url: str, monkeypatch: pytest.MonkeyPat
         assert stored(cluster.client.cluster) == []
 
 
-def test_a_wrong_value_of_the_variable_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    for value in ("soon", "-1", "nan", "1e9"):
-        assert interval_s({"TXNSEGMENT_REPORT_SECONDS": value}) == 15.0
-    assert len(caplog.records) == 4
+@pytest.mark.parametrize("value", ["soon", "-1", "nan", "1e9"])
+def test_a_wrong_time_between_reports_is_told_when_a_cluster_is_opened(
+    url: str, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("TXNSEGMENT_REPORT_SECONDS", value)
+    with pytest.raises(ConfigurationError, match=f"TXNSEGMENT_REPORT_SECONDS is '{value}', which is not a number of seconds"):
+        connect(url)
+
+
+def test_the_time_between_reports_may_be_given() -> None:
     assert interval_s({}) == 15.0
     assert interval_s({"TXNSEGMENT_REPORT_SECONDS": " 2.5 "}) == 2.5
 
