@@ -43,6 +43,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # Tests compare all records of a store. The tests of reports (`TXNSEGMENT_REPORT_SECONDS`) ask for them.
 os.environ["TXNSEGMENT_REPORT_SECONDS"] = "0"
 
+# Spark and `doctor` look for txnsegment in the Python that this variable names. No environment need be activated.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
 # Thousands of tests and modules stay in memory. The garbage collector would go through all of them again and again.
 gc.set_threshold(100_000, 20, 20)
 
